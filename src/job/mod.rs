@@ -1,0 +1,5 @@
+//! What a job is: the request for one evaluation and how it ended. Pure vocabulary, no I/O.
+
+pub mod outcome;
+
+pub use outcome::{Cause, Outcome, Verdict};

@@ -1,0 +1,7 @@
+//! The way in: how a host is reached, who we are there, whom we trust, and one connection that carries everything.
+
+pub mod route;
+
+/// russh-keys was merged into russh in 0.50, and the crate of that name carries RUSTSEC-2026-0153;
+/// its name stays in use here (docs/architecture.md, decisions).
+pub use russh::keys as russh_keys;
