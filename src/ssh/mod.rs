@@ -1,7 +1,11 @@
 //! The way in: how a host is reached, who we are there, whom we trust, and one connection that carries everything.
 
+pub mod client;
+pub mod error;
+pub mod host_key;
 pub mod local;
 pub mod route;
+pub mod signer;
 pub mod socket;
 pub mod transport;
 
