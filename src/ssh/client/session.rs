@@ -161,12 +161,13 @@ impl Session {
 }
 
 /// What a refusal means where the server gives no words.
-pub(super) fn describe(reason: &ChannelOpenFailure) -> &'static str {
+pub(super) fn describe(reason: &ChannelOpenFailure) -> &str {
     match reason {
         ChannelOpenFailure::AdministrativelyProhibited => "administratively prohibited",
         ChannelOpenFailure::ConnectFailed => "connect failed",
         ChannelOpenFailure::UnknownChannelType => "unknown channel type",
         ChannelOpenFailure::ResourceShortage => "resource shortage",
+        ChannelOpenFailure::Other { reason, .. } => reason,
     }
 }
 
