@@ -5,3 +5,7 @@
     clippy::panic,
     reason = "tests stop at the first surprise"
 )]
+
+mod ssh_bed;
+mod ssh_contract;
+mod ssh_sshd;
