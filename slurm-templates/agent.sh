@@ -8,7 +8,7 @@
 #   run ID LEN                      evaluates the payload, a call of a function below; answers `done`
 #   put ID FILE OFFSET LEN          the payload becomes the part of incoming/FILE at OFFSET; answers `done`
 #   unpack ID DIR LEN               the payload, a tar, becomes incoming/DIR; answers `done`
-#   fetch ID GENERATION NAME PATH OFFSET LEN   a part of an artifact; answers `bytes`
+#   fetch ID GENERATION NAME LEN OFFSET COUNT  the payload is a path: answers `bytes` with a part of that artifact
 #   follow GENERATION NAME EVENTS OUT ERR      reports an attempt until its end, from these offsets on
 #   unfollow NAME
 # Answers, each a line `@NONCE WORD ...`, some followed by bytes:
@@ -159,9 +159,10 @@ request_unpack() {
 slice() { { dd if="$1" bs=1M iflag=skip_bytes,count_bytes,fullblock skip="$2" count="$3" status=none; cat /dev/zero; } 2>/dev/null | head -c "$3"; }
 
 request_fetch() {
-    local tree real
+    local tree path real
+    IFS= read -r -N "$4" path
     # A link in the way would let a candidate have any file of this account sent home.
-    if tree=$(cd "$root/leases/$2/attempts/$3/workspace" && pwd -P) && real=$(realpath -e -- "$tree/$4") && [[ $real == "$tree/$4" && -f $real ]]; then
+    if tree=$(cd "$root/leases/$2/attempts/$3/workspace" && pwd -P) && real=$(realpath -e -- "$tree/$path") && [[ $real == "$tree/$path" && -f $real ]]; then
         answer "bytes $1 $6"
         slice "$real" "$5" "$6"
     else

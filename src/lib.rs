@@ -17,7 +17,11 @@ pub mod job;
 // Layer 2: mechanisms, each knows one thing.
 pub mod slurm;
 pub mod snapshot;
+
 pub mod ssh;
+
+// Layer 3: what runs on the other side.
+pub mod remote;
 
 // Layer 4: the only layer that prints, reads the environment or picks a backend.
 pub mod cli;
