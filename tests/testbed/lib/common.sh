@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # What every command of the test bed shares: the bed's name and places, messages, recorded processes.
 
 # Exit status of a test that could not run here at all (the convention of automake and many CI systems).

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # The end of a bed, and whether it is whole.
 
 # Everything recorded as running, machines first.
@@ -14,7 +14,7 @@ recorded() {
 # Jobs that a kept state would remember as running are better ended now.
 cancel_jobs() {
     live_pid slurmctl >/dev/null || return 0
-    timeout 5 bash -c 'true'
+    # shellcheck disable=SC2016
     on slurmctl timeout 3 bash -c '
         jobs=$(squeue -h -o %A) || exit 0
         [ -n "$jobs" ] || exit 0
@@ -44,7 +44,7 @@ bed_down() {
 
 # What slurmctld still has to tell the database is sent when it ends in good order.
 stop_slurmdbd() {
-    local pid
+    local pid name
     live_pid slurmctl >/dev/null || return 0
     for name in slurm/slurmctld slurm/slurmdbd mysqld/mysqld; do
         pid=$(pid_on slurmctl "/run/$name.pid") || continue
@@ -56,7 +56,7 @@ stop_slurmdbd() {
 gone_on() { ! pid_on "$1" "$2" >/dev/null; }
 
 wipe_state() {
-    rm -rf --one-file-system "$BED/mysql" "$BED/slurmctld" "$BED/fs" "$BED/log" "$BED/machines" "$BED/ssh" "$BED/etc"
+    rm -rf --one-file-system "${BED:?}"/{mysql,slurmctld,fs,log,machines,ssh,etc,bin}
 }
 
 # What is left of a bed on this machine; nothing, after `down`.

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # The bed's directory: programs built here, the machines' /etc, homes, example environments.
 
 build_one() { # SOURCE TARGET FLAGS...
@@ -13,7 +13,8 @@ build_programs() {
     build_one "$HERE/src/init.c" "$BED/bin/init"
     build_one "$HERE/src/way-in.c" "$BED/bin/way-in"
     # The Slurm version is compiled in, so another Slurm needs another build.
-    local spank=$BED/bin/spank_pyxis-$(dpkg-query -W -f='${Version}' libslurm-dev | tr -c 'A-Za-z0-9.' _).so
+    local spank
+    spank=$BED/bin/spank_pyxis-$(dpkg-query -W -f='${Version}' libslurm-dev | tr -c 'A-Za-z0-9.' _).so
     build_one "$HERE/spank/edf.c" "$spank" -shared -fPIC
     mkdir -p "$BED/etc/slurm/spank"
     cp -p "$spank" "$BED/etc/slurm/spank/spank_pyxis.so.new"
@@ -105,20 +106,22 @@ END
 
 # A small container image as a root directory.
 make_image() {
-    local image=$BED/fs/capstor/store/images/busybox applet
-    [[ ! -e $image/etc/os-release ]] || return 0
-    mkdir -p "$image"/{usr/bin,usr/sbin,etc,tmp,work,proc,sys,dev,run,root,var/tmp}
-    chmod 1777 "$image/tmp" "$image/work" "$image/var/tmp"
-    ln -sfn usr/bin "$image/bin"
-    ln -sfn usr/sbin "$image/sbin"
-    cp /bin/busybox "$image/usr/bin/busybox"
+    local image=$BED/fs/capstor/store/images/busybox new=$BED/fs/capstor/store/images/.new applet
+    [[ ! -e $image ]] || return 0
+    rm -rf "$new"
+    mkdir -p "$new"/{usr/bin,usr/sbin,etc,tmp,work,proc,sys,dev,run,root,var/tmp}
+    chmod 1777 "$new/tmp" "$new/work" "$new/var/tmp"
+    ln -s usr/bin "$new/bin"
+    ln -s usr/sbin "$new/sbin"
+    cp /bin/busybox "$new/usr/bin/busybox"
     while read -r applet; do
-        ln -sfn busybox "$image/usr/bin/$applet"
-    done < <(busybox --list)
+        [[ $applet == busybox ]] || ln -s busybox "$new/usr/bin/$applet"
+    done < <(/bin/busybox --list)
     printf 'root:x:0:0:root:/root:/bin/sh\noperator:x:%s:%s::/users/operator:/bin/sh\n' \
-        "$OPERATOR_UID" "$USERS_GID" >"$image/etc/passwd"
-    printf 'root:x:0:\ncsstaff:x:%s:\n' "$USERS_GID" >"$image/etc/group"
-    printf 'NAME="vibesys test image"\nID=testimage\n' >"$image/etc/os-release"
+        "$OPERATOR_UID" "$USERS_GID" >"$new/etc/passwd"
+    printf 'root:x:0:\ncsstaff:x:%s:\n' "$USERS_GID" >"$new/etc/group"
+    printf 'NAME="vibesys test image"\nID=testimage\n' >"$new/etc/os-release"
+    mv "$new" "$image"
 }
 
 make_directories() {

@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # Machines: what there is, how one starts and ends, and how to run something on it.
 
 # Users of the cluster. Numbers, because the host does not know them.

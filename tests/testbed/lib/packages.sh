@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # The Debian packages the bed is made of, and whether this machine can run it at all.
 
 PACKAGES=(
@@ -24,7 +24,7 @@ missing_packages() {
 
 install_packages() {
     local missing
-    command -v dpkg-query >/dev/null && command -v apt-get >/dev/null ||
+    { command -v dpkg-query && command -v apt-get; } >/dev/null ||
         skip "it is not a Debian system (no apt-get)"
     mapfile -t missing < <(missing_packages)
     ((${#missing[@]})) || return 0

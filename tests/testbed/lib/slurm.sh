@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # Slurm: its configuration, its accounts, its daemons.
 
 # Slurm limits memory and tracks processes by cgroups. Its v2 plugin wants systemd, so only v1 is used; without it

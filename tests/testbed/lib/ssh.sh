@@ -1,4 +1,4 @@
-# shellcheck shell=bash
+# shellcheck shell=bash disable=SC2034
 # Certificates, host keys, known_hosts files, client configurations, and the servers of both hops.
 
 # Certificate authorities and key pairs are made once and kept; certificates and files that say "now" are new each time.
@@ -7,7 +7,7 @@ make_ssh() {
     mkdir -p "$dir"
     chmod 700 "$dir"
     (
-        cd "$dir"
+        cd "$dir" || exit
         new_key() { [[ -e $1 ]] || ssh-keygen -q "${@:2}" -N '' -C "$1" -f "$1"; }
         new_key user_ca -t ed25519
         new_key other_ca -t ed25519
@@ -48,7 +48,7 @@ sign_good_expired() { sign_user id_good 99 user_ca -n operator -V -2d:-1h; }
 sign_all() {
     local dir=$BED/ssh v host
     (
-        cd "$dir"
+        cd "$dir" || exit
         for v in "${CERT_VARIANTS[@]}"; do
             cp -p id_good "id_$v"
             cp -p id_good.pub "id_$v.pub"

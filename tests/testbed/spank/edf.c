@@ -815,7 +815,7 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
         slurm_error("pyxis: printing enroot log file:");
         slurm_error("pyxis:     [ERROR] %s", complaint);
         slurm_error("pyxis: couldn't start container");
-        return ESPANK_ERROR;
+        return -1; /* Slurm prints the number, and pyxis's is -1 */
     }
     spank_unsetenv(sp, TRAVELS_IN);
     for (int i = 0; i < here.env.count; i++) {
