@@ -168,7 +168,9 @@ impl Shared {
 
     fn lost(&self) -> AgentError {
         let reason = self.lock().lost.clone();
-        AgentError { reason: reason.unwrap_or_else(|| "the answer never came".to_owned()) }
+        AgentError {
+            reason: reason.unwrap_or_else(|| "the answer never came".to_owned()),
+        }
     }
 
     fn end(&self, reason: String) {
@@ -206,7 +208,9 @@ impl Agent {
         let nonce = crate::ids::random_hex(8)?;
         let header = format!(
             "nonce={nonce}\nroot={}\nscheduler={scheduler}\n",
-            quote::sh(root).map_err(|error| StartError::Root { words: error.to_string() })?
+            quote::sh(root).map_err(|error| StartError::Root {
+                words: error.to_string()
+            })?
         );
         let channel = transport.open(COMMAND).await?;
         let (mut writer, mut reader) = (channel.writer, channel.reader);
@@ -226,13 +230,28 @@ impl Agent {
                 )));
             }
             Ok(Err(reason)) => return Err(lost(reason)),
-            Ok(Ok(Answer::Hello { user, uid, host, root })) => Login { user, uid, host, root },
+            Ok(Ok(Answer::Hello {
+                user,
+                uid,
+                host,
+                root,
+            })) => Login {
+                user,
+                uid,
+                host,
+                root,
+            },
             Ok(Ok(Answer::Refused { words })) => return Err(StartError::Root { words }),
             Ok(Ok(other)) => return Err(lost(format!("it answered {other:?} first"))),
         };
         let shared = Arc::new(Shared::default());
         let reader = tokio::spawn(read(reader, parser, Arc::clone(&shared)));
-        Ok(Self { login, writer: tokio::sync::Mutex::new(writer), shared, reader })
+        Ok(Self {
+            login,
+            writer: tokio::sync::Mutex::new(writer),
+            shared,
+            reader,
+        })
     }
 
     /// Who and where it is.
@@ -247,7 +266,10 @@ impl Agent {
 
     /// Begins a batch: requests that travel together and are carried out in their order.
     pub fn batch(&self) -> Batch {
-        Batch { bytes: BytesMut::new(), shared: Arc::clone(&self.shared) }
+        Batch {
+            bytes: BytesMut::new(),
+            shared: Arc::clone(&self.shared),
+        }
     }
 
     /// Sends a batch; returns when it is handed over, not when it is answered.
@@ -322,7 +344,14 @@ impl Batch {
     }
 
     /// A part of an artifact; the answer is empty if it is not there (any more).
-    pub fn fetch(&mut self, generation: &str, name: &str, path: &str, offset: u64, length: u64) -> Pending<Bytes> {
+    pub fn fetch(
+        &mut self,
+        generation: &str,
+        name: &str,
+        path: &str,
+        offset: u64,
+        length: u64,
+    ) -> Pending<Bytes> {
         let (sender, receiver) = oneshot::channel();
         let mut waiters = self.shared.lock();
         waiters.next_id += 1;
@@ -347,8 +376,14 @@ impl Batch {
             waiters.follows.insert(name.to_owned(), sender);
         }
         drop(waiters);
-        self.line(&format!("follow {generation} {name} {events} {stdout} {stderr}"), b"");
-        Follow { events: receiver, shared: Arc::clone(&self.shared) }
+        self.line(
+            &format!("follow {generation} {name} {events} {stdout} {stderr}"),
+            b"",
+        );
+        Follow {
+            events: receiver,
+            shared: Arc::clone(&self.shared),
+        }
     }
 
     /// No more reports of the attempt.
@@ -381,7 +416,11 @@ async fn first_answer(reader: &mut ChannelReader, parser: &mut AnswerParser) -> 
             Some(Event::Stdout(data)) => parser.feed(&data),
             Some(Event::Stderr(data)) => complaints.push_str(&String::from_utf8_lossy(&data)),
             Some(Event::Exit(exit)) => {
-                return Err(format!("it ended ({exit}); it printed: {}{}", parser.noise(), complaints.trim()));
+                return Err(format!(
+                    "it ended ({exit}); it printed: {}{}",
+                    parser.noise(),
+                    complaints.trim()
+                ));
             }
             None => return Err("it ended".to_owned()),
         }
@@ -412,7 +451,12 @@ async fn read(mut reader: ChannelReader, mut parser: AnswerParser, shared: Arc<S
 
 async fn deliver(answer: Answer, shared: &Shared) {
     let (name, event, last) = match answer {
-        Answer::Done { id, code, stdout, stderr } => {
+        Answer::Done {
+            id,
+            code,
+            stdout,
+            stderr,
+        } => {
             let waiter = shared.lock().done.remove(&id);
             if let Some(waiter) = waiter {
                 // Nobody may be waiting any more.
@@ -429,15 +473,29 @@ async fn deliver(answer: Answer, shared: &Shared) {
         }
         Answer::Hello { .. } | Answer::Refused { .. } => return,
         Answer::State { name, words } => (name, FollowEvent::State(words), false),
-        Answer::Event { name, file, words } => {
-            (name, FollowEvent::Line { by_step: file != "events", words }, false)
-        }
-        Answer::Data { name, stream, offset, data } => (name, FollowEvent::Data { stream, offset, data }, false),
+        Answer::Event { name, file, words } => (
+            name,
+            FollowEvent::Line {
+                by_step: file != "events",
+                words,
+            },
+            false,
+        ),
+        Answer::Data {
+            name,
+            stream,
+            offset,
+            data,
+        } => (name, FollowEvent::Data { stream, offset, data }, false),
         Answer::End { name, result, said } => (name, FollowEvent::End { result, said }, true),
     };
     let sender = {
         let mut waiters = shared.lock();
-        if last { waiters.follows.remove(&name) } else { waiters.follows.get(&name).cloned() }
+        if last {
+            waiters.follows.remove(&name)
+        } else {
+            waiters.follows.get(&name).cloned()
+        }
     };
     if let Some(sender) = sender {
         drop(sender.send(event).await);
@@ -450,7 +508,9 @@ mod tests {
     use crate::ssh::local::LocalTransport;
 
     async fn agent(root: &std::path::Path) -> Agent {
-        Agent::start(&LocalTransport::new(), root.to_str().unwrap(), "local").await.unwrap()
+        Agent::start(&LocalTransport::new(), root.to_str().unwrap(), "local")
+            .await
+            .unwrap()
     }
 
     #[tokio::test]
@@ -459,8 +519,14 @@ mod tests {
         let agent = agent(root.path()).await;
         assert_eq!(agent.login().root, root.path().to_str().unwrap());
         let done = agent.run("printf 'a\\n\\n'; echo b >&2; (exit 7)").await.unwrap();
-        assert_eq!((done.code, &done.stdout[..], &done.stderr[..]), (7, &b"a\n\n"[..], &b"b\n"[..]));
-        let done = agent.run(&call("printf", &["%s", "it's; $(odd) \n`x`"]).unwrap()).await.unwrap();
+        assert_eq!(
+            (done.code, &done.stdout[..], &done.stderr[..]),
+            (7, &b"a\n\n"[..], &b"b\n"[..])
+        );
+        let done = agent
+            .run(&call("printf", &["%s", "it's; $(odd) \n`x`"]).unwrap())
+            .await
+            .unwrap();
         assert_eq!(&done.stdout[..], b"it's; $(odd) \n`x`");
     }
 
@@ -486,8 +552,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_root_variable_that_is_not_set_is_named() {
-        let error = Agent::start(&LocalTransport::new(), "$VIBESYS_NO_SUCH_VARIABLE/x", "local").await.unwrap_err();
-        assert!(error.to_string().contains("$VIBESYS_NO_SUCH_VARIABLE is not set"), "{error}");
+        let error = Agent::start(&LocalTransport::new(), "$VIBESYS_NO_SUCH_VARIABLE/x", "local")
+            .await
+            .unwrap_err();
+        assert!(
+            error.to_string().contains("$VIBESYS_NO_SUCH_VARIABLE is not set"),
+            "{error}"
+        );
     }
 
     #[tokio::test]

@@ -121,7 +121,12 @@ pub struct AnswerParser {
 impl AnswerParser {
     /// A parser for answers marked with `nonce`.
     pub fn new(nonce: &str) -> Self {
-        Self { marker: format!("@{nonce} "), buffer: BytesMut::new(), open: None, noise: String::new() }
+        Self {
+            marker: format!("@{nonce} "),
+            buffer: BytesMut::new(),
+            open: None,
+            noise: String::new(),
+        }
     }
 
     /// Takes what arrived.
@@ -177,7 +182,9 @@ impl AnswerParser {
 
 impl AnswerError {
     fn of(line: &str) -> Self {
-        Self { line: line.chars().take(200).collect() }
+        Self {
+            line: line.chars().take(200).collect(),
+        }
     }
 }
 
@@ -205,16 +212,31 @@ fn with_payload(words: &[String], mut payload: Bytes) -> Option<Answer> {
             host: (*host).to_owned(),
             root: root.join(" "),
         },
-        ["refused", _, _] => Answer::Refused { words: String::from_utf8_lossy(&payload).trim().to_owned() },
+        ["refused", _, _] => Answer::Refused {
+            words: String::from_utf8_lossy(&payload).trim().to_owned(),
+        },
         ["done", id, code, out, _] => {
             let stdout = payload.split_to(out.parse::<usize>().ok()?);
-            Answer::Done { id: id.parse().ok()?, code: code.parse().ok()?, stdout, stderr: payload }
+            Answer::Done {
+                id: id.parse().ok()?,
+                code: code.parse().ok()?,
+                stdout,
+                stderr: payload,
+            }
         }
-        ["bytes", id, _] => Answer::Bytes { id: id.parse().ok()?, data: payload },
-        ["state", name, state @ ..] => Answer::State { name: (*name).to_owned(), words: state.join(" ") },
-        ["event", name, file, event @ ..] => {
-            Answer::Event { name: (*name).to_owned(), file: (*file).to_owned(), words: event.join(" ") }
-        }
+        ["bytes", id, _] => Answer::Bytes {
+            id: id.parse().ok()?,
+            data: payload,
+        },
+        ["state", name, state @ ..] => Answer::State {
+            name: (*name).to_owned(),
+            words: state.join(" "),
+        },
+        ["event", name, file, event @ ..] => Answer::Event {
+            name: (*name).to_owned(),
+            file: (*file).to_owned(),
+            words: event.join(" "),
+        },
         ["data", name, stream, offset, _] => Answer::Data {
             name: (*name).to_owned(),
             stream: match *stream {
@@ -227,7 +249,11 @@ fn with_payload(words: &[String], mut payload: Bytes) -> Option<Answer> {
         },
         ["end", name, result, _] => {
             let result = payload.split_to(result.parse::<usize>().ok()?);
-            Answer::End { name: (*name).to_owned(), result, said: payload }
+            Answer::End {
+                name: (*name).to_owned(),
+                result,
+                said: payload,
+            }
         }
         _ => return None,
     })
@@ -253,7 +279,12 @@ mod tests {
         assert_eq!(answers.len(), 5);
         assert_eq!(
             answers[1],
-            Answer::Done { id: 7, code: 0, stdout: Bytes::from("abc"), stderr: Bytes::from("!!") }
+            Answer::Done {
+                id: 7,
+                code: 0,
+                stdout: Bytes::from("abc"),
+                stderr: Bytes::from("!!")
+            }
         );
         assert_eq!(
             answers[2],
@@ -269,7 +300,12 @@ mod tests {
 
     #[test]
     fn a_marked_line_that_is_no_answer_is_an_error() {
-        for line in ["@n done x y z\n", "@n data a stdout 0 99999999999\n", "@n surprise\n", "@n done 1 0 5\n"] {
+        for line in [
+            "@n done x y z\n",
+            "@n data a stdout 0 99999999999\n",
+            "@n surprise\n",
+            "@n done 1 0 5\n",
+        ] {
             let mut parser = AnswerParser::new("n");
             parser.feed(line.as_bytes());
             parser.feed(b"............");
