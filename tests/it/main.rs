@@ -6,6 +6,7 @@
     reason = "tests stop at the first surprise"
 )]
 
+mod snapshot;
 mod ssh_bed;
 mod ssh_contract;
 mod ssh_sshd;
