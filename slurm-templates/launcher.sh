@@ -191,6 +191,8 @@ compose_command() {
         command+=("${word//@STEP@/$dir/step}")
     done
     command+=(/bin/sh "$step_dir/run" "$step_dir" "$workspace" "${argv[@]}")
+    # A step without it gets one core, and a benchmark measures that (srun(1), --cpus-per-task).
+    [[ -z $node_cpus || " ${options[*]} " == *" --cpus-per-task="* ]] || options+=("--cpus-per-task=$node_cpus")
 }
 
 launch_slurm() {

@@ -1,0 +1,3 @@
+//! The runners behind [`crate::runner::JobRunner`].
+
+pub mod slurm;
