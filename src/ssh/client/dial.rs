@@ -210,7 +210,10 @@ async fn shake_hands(
     match tokio::time::timeout(limit, shake).await {
         Ok(Ok(handle)) => Ok(handle),
         Ok(Err(HandlerError::HostKey(problem))) => Err(failed(DialReason::HostKey(problem))),
-        Ok(Err(HandlerError::Library(error))) => Err(failed(handshake_reason(error, state, complaints))),
+        Ok(Err(HandlerError::Library(error))) => {
+            complaints.settle().await;
+            Err(failed(handshake_reason(error, state, complaints)))
+        }
         Err(_) => Err(failed(DialReason::Timeout(limit))),
     }
 }

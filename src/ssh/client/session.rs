@@ -14,7 +14,7 @@ use super::slots::Slots;
 use crate::ssh::transport::{self, ChannelNotOpened, OpenError};
 
 /// How often a refused session is asked for.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 6;
 /// The pause after the first refusal; it doubles. A session that has just ended still counts for a moment.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -67,12 +67,17 @@ impl Session {
 
     /// A session on which nothing was started yet: whatever fails here is safe to repeat.
     async fn open_session(&self) -> Result<(Channel<Msg>, OwnedSemaphorePermit), ChannelNotOpened> {
-        let mut slot = Some(self.slot().await?);
+        let mut slot = None;
         let mut attempts = 0;
+        // Refusals of the slot in hand. The first may be chance; the second says that there are too many.
+        let mut strikes = 0;
         loop {
             let held = match slot.take() {
                 Some(slot) => slot,
-                None => self.slot().await?,
+                None => {
+                    strikes = 0;
+                    self.slot().await?
+                }
             };
             let limit = self.settings.open_timeout;
             let opened = tokio::time::timeout(limit, self.handle.0.channel_open_session()).await;
@@ -91,7 +96,8 @@ impl Session {
                         });
                     }
                     tokio::time::sleep(pause(attempts)).await;
-                    slot = if attempts == 1 {
+                    strikes += 1;
+                    slot = if strikes == 1 {
                         Some(held)
                     } else {
                         self.slots.shrink(held)
