@@ -8,4 +8,5 @@
 
 mod ssh_bed;
 mod ssh_contract;
+mod ssh_fake;
 mod ssh_sshd;

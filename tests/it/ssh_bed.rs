@@ -43,7 +43,7 @@ fn tool(program: &str, args: &[&str]) -> String {
         .args(args)
         .stdin(Stdio::null())
         .output()
-        .unwrap();
+        .expect(program);
     assert!(
         output.status.success(),
         "{program} {args:?}: {}",

@@ -257,10 +257,10 @@ async fn host_keys_and_host_certificates_are_judged() {
         let error: vibesys::ssh::error::DialError = result.unwrap_err();
         assert_eq!(error.phase, Phase::Handshake);
         assert!(!error.hint().is_empty());
-        match *error.reason {
-            DialReason::HostKey(problem) => problem.kind,
-            other => panic!("{other}"),
-        }
+        let DialReason::HostKey(problem) = &*error.reason else {
+            panic!("{error}")
+        };
+        problem.kind
     };
     let none = TestHostKeys::default();
     assert_eq!(kind(with(none.clone()).await), HostKeyProblemKind::Unknown);

@@ -218,6 +218,10 @@ async fn shake_hands(
     }
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the library's list of errors grows with every release"
+)]
 fn handshake_reason(error: russh::Error, state: &HopState, complaints: &Complaints) -> DialReason {
     match error {
         russh::Error::HUP
@@ -236,10 +240,6 @@ fn handshake_reason(error: russh::Error, state: &HopState, complaints: &Complain
             ours.join(", "),
             theirs.join(", ")
         )),
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "the library's list of errors grows with every release"
-        )]
         other => DialReason::Protocol(other.to_string()),
     }
 }

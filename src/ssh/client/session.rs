@@ -72,12 +72,11 @@ impl Session {
         // Refusals of the slot in hand. The first may be chance; the second says that there are too many.
         let mut strikes = 0;
         loop {
-            let held = match slot.take() {
-                Some(slot) => slot,
-                None => {
-                    strikes = 0;
-                    self.slot().await?
-                }
+            let held = if let Some(slot) = slot.take() {
+                slot
+            } else {
+                strikes = 0;
+                self.slot().await?
             };
             let limit = self.settings.open_timeout;
             let opened = tokio::time::timeout(limit, self.handle.0.channel_open_session()).await;
