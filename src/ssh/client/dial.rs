@@ -11,6 +11,7 @@ use super::auth::log_in;
 use super::config::{Settings, config};
 use super::handler::{Handle, Handler, HandlerError, HopState};
 use super::jump::JumpStream;
+use super::nudge::nudged;
 use super::session::{describe, jitter};
 use super::{Hop as LiveHop, Trust};
 use crate::ssh::error::{DialError, DialReason, HopName, Phase};
@@ -155,14 +156,16 @@ async fn forward(jump: &LiveHop, hop: &Hop, settings: &Settings) -> Result<Box<d
     let open = jump
         .handle
         .channel_open_direct_tcpip(hop.host.as_str(), u32::from(hop.port), "127.0.0.1", 0);
-    match tokio::time::timeout(limit, open).await {
+    match tokio::time::timeout(limit, nudged(&jump.handle, open)).await {
         Ok(Ok(channel)) => Ok(Box::new(JumpStream::new(channel))),
         Ok(Err(russh::Error::ChannelOpenFailure(refusal))) => {
             let forbidden = matches!(refusal, ChannelOpenFailure::AdministrativelyProhibited);
             let words = words(&jump.state).await.filter(|words| !words.trim().is_empty());
             let kind = describe(&refusal);
             let description = words.map_or_else(|| kind.to_owned(), |words| format!("{kind}: {words}"));
+            let by_certificate = forbidden && jump.state.forwarding_denied();
             Err(failed(DialReason::Jump {
+                by_certificate,
                 by: jump.name.clone(),
                 forbidden,
                 description,

@@ -1,6 +1,7 @@
 //! Opening sessions on an established connection.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use russh::client::Msg;
@@ -9,6 +10,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Settings;
 use super::handler::{Handle, HopState};
+use super::nudge::nudged;
 use super::pump::Pump;
 use super::slots::Slots;
 use crate::ssh::transport::{self, ChannelNotOpened, OpenError};
@@ -25,6 +27,8 @@ pub(super) struct Session {
     state: Arc<HopState>,
     slots: Slots,
     settings: Settings,
+    /// Nothing was asked of it yet.
+    fresh: AtomicBool,
 }
 
 /// The library's handle has no `Debug`.
@@ -43,6 +47,7 @@ impl Session {
             state,
             slots: Slots::new(settings.sessions),
             settings: settings.clone(),
+            fresh: AtomicBool::new(true),
         }
     }
 
@@ -79,7 +84,7 @@ impl Session {
                 self.slot().await?
             };
             let limit = self.settings.open_timeout;
-            let opened = tokio::time::timeout(limit, self.handle.0.channel_open_session()).await;
+            let opened = tokio::time::timeout(limit, self.request()).await;
             attempts += 1;
             match opened {
                 Ok(Ok(channel)) => return Ok((channel, held)),
@@ -106,6 +111,15 @@ impl Session {
                 Err(_) => return Err(ChannelNotOpened::Timeout(limit)),
             }
         }
+    }
+
+    /// Asks for a session.
+    async fn request(&self) -> Result<Channel<Msg>, russh::Error> {
+        let opened = self.handle.0.channel_open_session();
+        if self.fresh.swap(false, Ordering::Relaxed) {
+            return nudged(&self.handle.0, opened).await;
+        }
+        opened.await
     }
 
     async fn exec(
