@@ -101,12 +101,14 @@ pub enum DialReason {
     #[error("the ProxyCommand cannot be started: {0}")]
     Proxy(std::io::Error),
     /// The jump host would not, or could not, pass us on.
-    #[error("{by} does not pass us on: {description}")]
+    #[error("{by} does not pass us on: {description}{}", if *by_certificate { " (our certificate does not permit port forwarding)" } else { "" })]
     Jump {
         /// The jump host.
         by: HopName,
         /// Whether its rules forbid it; otherwise it tried and failed.
         forbidden: bool,
+        /// Whether the certificate we logged in by lacks `permit-port-forwarding`.
+        by_certificate: bool,
         /// Its words.
         description: String,
     },
@@ -167,7 +169,7 @@ impl fmt::Display for AuthRefusal {
         }
         write!(f, " (offered: {}", self.offered.join(", "))?;
         if !self.methods.is_empty() {
-            write!(f, "; it would go on by: {}", self.methods.join(", "))?;
+            write!(f, "; it accepts: {}", self.methods.join(", "))?;
         }
         if !self.remarks.is_empty() {
             write!(f, "; not offered: {}", self.remarks.join(", "))?;
@@ -226,6 +228,9 @@ impl DialError {
             DialReason::Proxy(_) => {
                 format!("Run the ProxyCommand of `{}` by hand to see what is wrong with it.", hop.alias)
             }
+            DialReason::Jump { by_certificate: true, .. } => {
+                "Get a certificate with the permit-port-forwarding extension: a jump host needs it.".to_owned()
+            }
             DialReason::Jump { by, forbidden: true, .. } => {
                 format!("{} does not allow connections to {}:{}; ask its operators.", by.alias, hop.host, hop.port)
             }
@@ -283,7 +288,10 @@ impl DialError {
 
 fn auth_hint(refusal: &AuthRefusal, hop: &HopName) -> String {
     if !refusal.problems.is_empty() {
-        return format!("Get a new certificate for {}, then try again.", hop.user);
+        return format!(
+            "Get a new certificate that names `{}` (or set User to a name that this one has), then try again.",
+            hop.user
+        );
     }
     if refusal.wants_more {
         return format!(

@@ -9,4 +9,5 @@
 mod snapshot;
 mod ssh_bed;
 mod ssh_contract;
+mod ssh_fake;
 mod ssh_sshd;

@@ -43,7 +43,7 @@ fn tool(program: &str, args: &[&str]) -> String {
         .args(args)
         .stdin(Stdio::null())
         .output()
-        .unwrap();
+        .expect(program);
     assert!(
         output.status.success(),
         "{program} {args:?}: {}",
@@ -132,11 +132,17 @@ impl Bed {
             .unwrap()
             .port();
         let config = self.path(&format!("sshd_{port}.conf"));
+        let startups = if extra.contains("MaxStartups") {
+            ""
+        } else {
+            "MaxStartups 200\n"
+        };
         let text = format!(
-            "{extra}\nPort {port}\nListenAddress 127.0.0.1\nPidFile none\nStrictModes no\nUsePAM no\n\
+            "{extra}\n{startups}Port {port}\nListenAddress 127.0.0.1\nPidFile none\nStrictModes no\nUsePAM no\n\
              HostKey {host}\nHostKey {ecdsa}\nHostCertificate {host}-cert.pub\nTrustedUserCAKeys {ca}.pub\n\
              AuthorizedKeysFile none\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             PermitRootLogin yes\nLogLevel VERBOSE\nMaxStartups 200\n",
+             PermitRootLogin yes\nLogLevel VERBOSE\nSetEnv HOME={home}\n",
+            home = self.dir.path().display(),
             host = self.path("host"),
             ecdsa = self.path("host_ecdsa"),
             ca = self.path("user_ca"),

@@ -7,7 +7,7 @@ use super::config::Settings;
 use super::handler::{Handle, HopState};
 use crate::ssh::error::{AuthRefusal, DialReason};
 use crate::ssh::route::Hop;
-use crate::ssh::signer::{Offer, OfferSigner, Offers, Public, SignError};
+use crate::ssh::signer::{Offer, OfferSigner, Offers, Public, SignError, permits_forwarding};
 
 /// Offers the credentials one after the other. A credential is asked about straight away, without the request for no
 /// authentication at all by which `ssh` learns the methods: a refusal names them too, and each saves a round trip.
@@ -37,13 +37,19 @@ pub(super) async fn log_in(
         match attempt(handle, hop, offer).await {
             Ok(AuthResult::Success) => {
                 state.add_fact("logged in by", offer.label.clone());
+                if !offer.limits.is_empty() {
+                    state.add_fact("credential limits", offer.limits.join(", "));
+                }
+                if let Public::Certificate(certificate) = &offer.public {
+                    state.set_forwarding(permits_forwarding(certificate));
+                }
                 return Ok(());
             }
             Ok(AuthResult::Failure {
                 remaining_methods,
                 partial_success,
             }) => {
-                refusal.offered.push(offer.label.clone());
+                refusal.offered.push(with_limits(offer));
                 refusal.problems.extend(offer.problems.iter().cloned());
                 if handle.is_closed() && remaining_methods.is_empty() {
                     state.wait_ended().await;
@@ -76,6 +82,13 @@ pub(super) async fn log_in(
     }
     refusal.said = state.said();
     Err(DialReason::AuthRefused(refusal))
+}
+
+fn with_limits(offer: &Offer) -> String {
+    if offer.limits.is_empty() {
+        return offer.label.clone();
+    }
+    format!("{} [limits: {}]", offer.label, offer.limits.join(", "))
 }
 
 async fn attempt(handle: &mut Handle, hop: &Hop, offer: &Offer) -> Result<AuthResult, SignError> {

@@ -11,6 +11,7 @@ use super::auth::log_in;
 use super::config::{Settings, config};
 use super::handler::{Handle, Handler, HandlerError, HopState};
 use super::jump::JumpStream;
+use super::nudge::nudged;
 use super::session::{describe, jitter};
 use super::{Hop as LiveHop, Trust};
 use crate::ssh::error::{DialError, DialReason, HopName, Phase};
@@ -155,14 +156,16 @@ async fn forward(jump: &LiveHop, hop: &Hop, settings: &Settings) -> Result<Box<d
     let open = jump
         .handle
         .channel_open_direct_tcpip(hop.host.as_str(), u32::from(hop.port), "127.0.0.1", 0);
-    match tokio::time::timeout(limit, open).await {
+    match tokio::time::timeout(limit, nudged(&jump.handle, open)).await {
         Ok(Ok(channel)) => Ok(Box::new(JumpStream::new(channel))),
         Ok(Err(russh::Error::ChannelOpenFailure(refusal))) => {
             let forbidden = matches!(refusal, ChannelOpenFailure::AdministrativelyProhibited);
             let words = words(&jump.state).await.filter(|words| !words.trim().is_empty());
             let kind = describe(&refusal);
             let description = words.map_or_else(|| kind.to_owned(), |words| format!("{kind}: {words}"));
+            let by_certificate = forbidden && jump.state.forwarding_denied();
             Err(failed(DialReason::Jump {
+                by_certificate,
                 by: jump.name.clone(),
                 forbidden,
                 description,
@@ -210,11 +213,18 @@ async fn shake_hands(
     match tokio::time::timeout(limit, shake).await {
         Ok(Ok(handle)) => Ok(handle),
         Ok(Err(HandlerError::HostKey(problem))) => Err(failed(DialReason::HostKey(problem))),
-        Ok(Err(HandlerError::Library(error))) => Err(failed(handshake_reason(error, state, complaints))),
+        Ok(Err(HandlerError::Library(error))) => {
+            complaints.settle().await;
+            Err(failed(handshake_reason(error, state, complaints)))
+        }
         Err(_) => Err(failed(DialReason::Timeout(limit))),
     }
 }
 
+#[expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "the library's list of errors grows with every release"
+)]
 fn handshake_reason(error: russh::Error, state: &HopState, complaints: &Complaints) -> DialReason {
     match error {
         russh::Error::HUP
@@ -233,10 +243,6 @@ fn handshake_reason(error: russh::Error, state: &HopState, complaints: &Complain
             ours.join(", "),
             theirs.join(", ")
         )),
-        #[expect(
-            clippy::wildcard_enum_match_arm,
-            reason = "the library's list of errors grows with every release"
-        )]
         other => DialReason::Protocol(other.to_string()),
     }
 }

@@ -32,6 +32,8 @@ struct Notes {
     farewell: Option<String>,
     open_failure: Option<String>,
     facts: Vec<(String, String)>,
+    /// The certificate we logged in by does not allow what a jump host does.
+    forwarding_denied: bool,
 }
 
 /// How much of a banner is kept.
@@ -101,6 +103,14 @@ impl HopState {
     /// The server's words for the last refused channel.
     pub(super) fn take_open_failure(&self) -> Option<String> {
         self.notes().open_failure.take()
+    }
+
+    pub(super) fn set_forwarding(&self, permitted: bool) {
+        self.notes().forwarding_denied = !permitted;
+    }
+
+    pub(super) fn forwarding_denied(&self) -> bool {
+        self.notes().forwarding_denied
     }
 
     pub(super) fn add_fact(&self, name: &str, value: String) {

@@ -5,6 +5,7 @@ mod config;
 mod dial;
 mod handler;
 mod jump;
+mod nudge;
 mod pump;
 mod session;
 mod slots;

@@ -71,20 +71,18 @@ impl Pump {
         let mut exit = None;
         let mut gone = Some(gone);
         loop {
-            let message = match early.next() {
-                Some(message) => Some(message),
-                None => tokio::select! {
+            let message = if let Some(message) = early.next() {
+                Some(message)
+            } else {
+                tokio::select! {
                     message = self.read.wait() => message,
-                    () = queue.dropped() => {
-                        drop(queue);
-                        return self.abandon().await;
-                    }
+                    () = queue.dropped() => return self.abandon().await,
                     () = dropped(&mut gone) => {
                         // If the connection is gone, there is nothing left to close.
                         let _gone = self.write.eof().await;
                         continue;
                     }
-                },
+                }
             };
             let moved = match message {
                 Some(ChannelMsg::Data { data }) => queue.push(Event::Stdout(data)).await,
@@ -137,10 +135,10 @@ impl Pump {
         } = self;
         let goodbye = async {
             write.signal(Sig::KILL).await?;
-            write.close().await?;
-            while read.wait().await.is_some() {}
-            Ok::<(), russh::Error>(())
+            write.close().await
         };
+        // Both at once: the connection may be waiting for us to take what has arrived.
+        let goodbye = async { tokio::join!(goodbye, async { while read.wait().await.is_some() {} }) };
         let _late_or_gone = tokio::time::timeout(ABANDON_LIMIT, goodbye).await;
         drop(slot);
     }
@@ -158,10 +156,10 @@ async fn dropped(gone: &mut Option<oneshot::Receiver<()>>) {
 }
 
 fn name(signal: &Sig) -> String {
-    match signal {
-        Sig::Custom(name) => name.clone(),
-        known => format!("{known:?}"),
+    if let Sig::Custom(name) = signal {
+        return name.clone();
     }
+    format!("{signal:?}")
 }
 
 #[derive(Debug)]

@@ -1,6 +1,7 @@
 //! Opening sessions on an established connection.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use russh::client::Msg;
@@ -9,12 +10,13 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::config::Settings;
 use super::handler::{Handle, HopState};
+use super::nudge::nudged;
 use super::pump::Pump;
 use super::slots::Slots;
 use crate::ssh::transport::{self, ChannelNotOpened, OpenError};
 
 /// How often a refused session is asked for.
-const ATTEMPTS: u32 = 5;
+const ATTEMPTS: u32 = 6;
 /// The pause after the first refusal; it doubles. A session that has just ended still counts for a moment.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -25,6 +27,8 @@ pub(super) struct Session {
     state: Arc<HopState>,
     slots: Slots,
     settings: Settings,
+    /// Nothing was asked of it yet.
+    fresh: AtomicBool,
 }
 
 /// The library's handle has no `Debug`.
@@ -43,6 +47,7 @@ impl Session {
             state,
             slots: Slots::new(settings.sessions),
             settings: settings.clone(),
+            fresh: AtomicBool::new(true),
         }
     }
 
@@ -67,15 +72,19 @@ impl Session {
 
     /// A session on which nothing was started yet: whatever fails here is safe to repeat.
     async fn open_session(&self) -> Result<(Channel<Msg>, OwnedSemaphorePermit), ChannelNotOpened> {
-        let mut slot = Some(self.slot().await?);
+        let mut slot = None;
         let mut attempts = 0;
+        // Refusals of the slot in hand. The first may be chance; the second says that there are too many.
+        let mut strikes = 0;
         loop {
-            let held = match slot.take() {
-                Some(slot) => slot,
-                None => self.slot().await?,
+            let held = if let Some(slot) = slot.take() {
+                slot
+            } else {
+                strikes = 0;
+                self.slot().await?
             };
             let limit = self.settings.open_timeout;
-            let opened = tokio::time::timeout(limit, self.handle.0.channel_open_session()).await;
+            let opened = tokio::time::timeout(limit, self.request()).await;
             attempts += 1;
             match opened {
                 Ok(Ok(channel)) => return Ok((channel, held)),
@@ -91,7 +100,8 @@ impl Session {
                         });
                     }
                     tokio::time::sleep(pause(attempts)).await;
-                    slot = if attempts == 1 {
+                    strikes += 1;
+                    slot = if strikes == 1 {
                         Some(held)
                     } else {
                         self.slots.shrink(held)
@@ -101,6 +111,15 @@ impl Session {
                 Err(_) => return Err(ChannelNotOpened::Timeout(limit)),
             }
         }
+    }
+
+    /// Asks for a session.
+    async fn request(&self) -> Result<Channel<Msg>, russh::Error> {
+        let opened = self.handle.0.channel_open_session();
+        if self.fresh.swap(false, Ordering::Relaxed) {
+            return nudged(&self.handle.0, opened).await;
+        }
+        opened.await
     }
 
     async fn exec(

@@ -58,10 +58,10 @@ impl Slots {
 mod tests {
     use super::*;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn the_limit_sinks_to_one_and_no_further() {
         let slots = Slots::new(3);
-        let wait = Duration::from_secs(1);
+        let wait = Duration::from_millis(20);
         let held = slots.acquire(wait).await.unwrap();
         let second = slots.acquire(wait).await.unwrap();
         assert!(slots.shrink(second).is_none());

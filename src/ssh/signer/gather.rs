@@ -10,7 +10,7 @@ use russh::keys::agent::client::AgentClient;
 use russh::keys::ssh_key::public::KeyData;
 use russh::keys::{Certificate, PrivateKey, PublicKey, decode_secret_key};
 
-use super::problems::certificate_problems;
+use super::problems::{certificate_limits, certificate_problems};
 use super::{Credentials, Held, Offer, Offers, Public};
 use crate::clock::Clock;
 use crate::ssh::route::Hop;
@@ -50,6 +50,7 @@ impl Credentials for FileAndAgent {
         let mut offers = arrange(&files, &agent, hop.identities_only, &mut remarks);
         for offer in &mut offers {
             if let Public::Certificate(certificate) = &offer.public {
+                offer.limits = certificate_limits(certificate);
                 offer.problems = certificate_problems(certificate, &hop.user, self.clock.now());
             }
         }
@@ -207,6 +208,7 @@ fn arrange(files: &Files, agent: &[AgentIdentity], only: bool, remarks: &mut Vec
             public: Public::Certificate(Box::new(certificate.clone())),
             held,
             problems: Vec::new(),
+            limits: Vec::new(),
         });
     }
     for held in agent {
@@ -226,6 +228,7 @@ fn arrange(files: &Files, agent: &[AgentIdentity], only: bool, remarks: &mut Vec
                 public: Public::Certificate(Box::new(certificate.clone())),
                 held: Held::AgentCertificate,
                 problems: Vec::new(),
+                limits: Vec::new(),
             });
         }
     }
@@ -247,6 +250,7 @@ fn arrange(files: &Files, agent: &[AgentIdentity], only: bool, remarks: &mut Vec
             public: Public::Key(key.public.clone()),
             held,
             problems: Vec::new(),
+            limits: Vec::new(),
         });
     }
     for held in agent {
@@ -261,6 +265,7 @@ fn arrange(files: &Files, agent: &[AgentIdentity], only: bool, remarks: &mut Vec
                 public,
                 held: Held::AgentKey,
                 problems: Vec::new(),
+                limits: Vec::new(),
             });
         }
     }

@@ -13,7 +13,7 @@ use super::route::Hop;
 use super::russh_keys::{Algorithm, Certificate, HashAlg, PrivateKey, PublicKey};
 
 pub use gather::FileAndAgent;
-pub use problems::certificate_problems;
+pub use problems::{certificate_limits, certificate_problems, permits_forwarding};
 pub(super) use sign::{OfferSigner, SignError};
 
 /// Finds what may be offered to a hop. Never asks a person.
@@ -43,6 +43,8 @@ pub struct Offer {
     pub held: Held,
     /// What it says itself against its use, in words (expired, not for this user).
     pub problems: Vec<String>,
+    /// What it is limited to, in words; a limit may be why a server refuses it, and need not be.
+    pub limits: Vec<String>,
 }
 
 /// What the server is shown.

@@ -1,33 +1,50 @@
 //! A ProxyCommand: a local process whose standard streams are the connection.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{ChildStdin, ChildStdout, Command};
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 /// How much of the command's complaints is kept.
 const STDERR_LIMIT: usize = 2048;
+/// How long to wait for its last words.
+const LAST_WORDS: Duration = Duration::from_millis(300);
 
-/// The connection through a ProxyCommand. Dropping it kills the command.
+/// The connection through a ProxyCommand. Dropping it kills the command, after a moment for its last words.
 #[derive(Debug)]
 pub struct ProxyStream {
     stdin: ChildStdin,
     stdout: ChildStdout,
-    _child: Child,
+    /// Dropped with the stream, which ends the command.
+    _alive: oneshot::Sender<()>,
 }
 
 /// What a ProxyCommand wrote to its standard error.
 #[derive(Debug, Clone, Default)]
-pub struct Complaints(Arc<Mutex<Vec<u8>>>);
+pub struct Complaints {
+    text: Arc<Mutex<Vec<u8>>>,
+    /// Cancelled when there will be no more; `None` where there is no command.
+    complete: Option<CancellationToken>,
+}
 
 impl Complaints {
+    /// Waits a moment for the last words of a command that has just ended.
+    pub async fn settle(&self) {
+        if let Some(complete) = &self.complete {
+            let _still_talking = tokio::time::timeout(LAST_WORDS, complete.cancelled()).await;
+        }
+    }
+
     /// The text so far, on one line; `None` if there is none.
     pub fn text(&self) -> Option<String> {
-        let bytes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         let text = String::from_utf8_lossy(&bytes);
         let words: Vec<&str> = text.split_whitespace().collect();
         (!words.is_empty()).then(|| words.join(" "))
@@ -52,21 +69,39 @@ impl ProxyStream {
         let stdin = child.stdin.take().ok_or_else(missing)?;
         let stdout = child.stdout.take().ok_or_else(missing)?;
         let mut stderr = child.stderr.take().ok_or_else(missing)?;
-        let complaints = Complaints::default();
-        let kept = Arc::clone(&complaints.0);
+        let complete = CancellationToken::new();
+        let complaints = Complaints {
+            text: Arc::default(),
+            complete: Some(complete.clone()),
+        };
+        let kept = Arc::clone(&complaints.text);
+        let (alive, gone) = oneshot::channel::<()>();
         tokio::spawn(async move {
-            let mut chunk = [0; 512];
-            while let Ok(read @ 1..) = stderr.read(&mut chunk).await {
-                let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                let room = STDERR_LIMIT - kept.len().min(STDERR_LIMIT);
-                kept.extend_from_slice(&chunk[..read.min(room)]);
+            let mut reading = pin!(async {
+                let _complete = complete.drop_guard();
+                let mut chunk = [0; 512];
+                while let Ok(read @ 1..) = stderr.read(&mut chunk).await {
+                    let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    let room = STDERR_LIMIT - kept.len().min(STDERR_LIMIT);
+                    kept.extend_from_slice(&chunk[..read.min(room)]);
+                }
+            });
+            let mut gone = pin!(gone);
+            tokio::select! {
+                () = &mut reading => {
+                    let _stream_dropped = gone.await;
+                }
+                _stream_dropped = &mut gone => {
+                    let _still_talking = tokio::time::timeout(LAST_WORDS, reading).await;
+                }
             }
+            drop(child);
         });
         Ok((
             Self {
                 stdin,
                 stdout,
-                _child: child,
+                _alive: alive,
             },
             complaints,
         ))
@@ -94,5 +129,19 @@ impl AsyncWrite for ProxyStream {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stdin).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_last_words_of_a_failing_command_are_kept() {
+        let (mut stream, complaints) = ProxyStream::start("echo no way there >&2; exit 1").unwrap();
+        assert_eq!(stream.read(&mut [0; 8]).await.unwrap(), 0);
+        drop(stream);
+        complaints.settle().await;
+        assert_eq!(complaints.text().as_deref(), Some("no way there"));
     }
 }

@@ -109,14 +109,14 @@ mod tests {
     use super::*;
     use bytes::Bytes;
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_dead_reader_is_given_up_after_the_grace_and_a_slow_one_is_not() {
-        let (queue, mut reader) = event_queue(4096, Duration::from_secs(10));
+        let (queue, mut reader) = event_queue(4096, Duration::from_millis(300));
         let chunk = || Event::Stdout(Bytes::from(vec![0; 2000]));
         queue.push(chunk()).await.unwrap();
         queue.push(chunk()).await.unwrap();
         let slow = async {
-            tokio::time::sleep(Duration::from_secs(9)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
             reader.next().await
         };
         let (pushed, taken) = tokio::join!(queue.push(chunk()), slow);
