@@ -63,12 +63,14 @@ bed_lock() {
 
 boot_id() { local id; read -r id </proc/sys/kernel/random/boot_id; printf '%s' "$id"; }
 
+# Nothing for a process that has ended and only waits to be reaped.
 start_time() {
     local line
     { read -r line <"/proc/$1/stat"; } 2>/dev/null || return 1
     line=${line##*) }
     # shellcheck disable=SC2086
     set -- $line
+    [[ $1 != Z && $1 != X ]] || return 1
     printf '%s' "${20}"
 }
 

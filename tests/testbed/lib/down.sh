@@ -61,20 +61,20 @@ wipe_state() {
 
 # What is left of a bed on this machine; nothing, after `down`.
 leftovers() {
-    local dir pid
+    local file args
     grep -F " $BED/" /proc/self/mounts | sed 's/^/mount: /' || true
     node_cgroups | sed 's/^/cgroup: /'
     find "$BED" -type s -printf 'socket: %p\n' 2>/dev/null
     losetup -a 2>/dev/null | grep -F "$BED/" | sed 's/^/loop device: /' || true
-    for dir in /proc/[0-9]*; do
-        pid=${dir#/proc/}
-        [[ $pid != "$$" && $pid != "$BASHPID" ]] || continue
-        if grep -qsF " $BED/" "$dir/mounts" && [[ $(readlink "$dir/ns/mnt") != $(readlink /proc/self/ns/mnt) ]]; then
-            echo "process: $pid $(tr '\0' ' ' <"$dir/cmdline" 2>/dev/null)"
-        elif tr '\0' '\n' <"$dir/cmdline" 2>/dev/null | head -n 1 | grep -qF "$BED/bin/"; then
-            echo "process: $pid $(tr '\0' ' ' <"$dir/cmdline")"
-        fi
-    done
+    # Whatever keeps a namespace of the bed alive was started with the bed's path, or by a process that was.
+    while read -r file; do
+        { mapfile -d '' -t args <"$file"; } 2>/dev/null || continue
+        case ${args[0]:-} in
+            "$BED"/bin/* | /.init | unshare) echo "process: ${file//[^0-9]/} ${args[*]}" ;;
+        esac
+    done < <(grep -lsaF "$BED" /proc/[0-9]*/cmdline)
+    # A shell that somebody left inside a machine, for example.
+    grep -lsF " $BED/etc /etc " /proc/[0-9]*/mountinfo | sed 's/^/namespace held by: /' || true
 }
 
 machine_services() { # MACHINE: name and pid file of each daemon there

@@ -111,9 +111,10 @@ fault_restart() {
     case $1 in
         sshd-ela) start_sshd ela; way_in restore >/dev/null ;;
         sshd-beverin) start_sshd beverin ;;
-        slurmctld) start_slurmctld ;;
+        # Until the nodes have answered it, the new controller gives them no work. A cut one never will.
+        slurmctld) start_slurmctld; wait_for 10 nodes_heard_from || true ;;
         slurmdbd) start_slurmdbd ;;
-        slurmd) node=$(node_named "$2") || exit; start_slurmd "$node" ;;
+        slurmd) node=$(node_named "$2") || exit; start_slurmd "$node"; wait_for 10 nodes_heard_from || true ;;
     esac
     say "$*: running again"
 }
@@ -153,7 +154,7 @@ fault_revive_node() {
         way_in reset >/dev/null
         way_in restore >/dev/null
     fi
-    [[ $machine != nid* ]] || wait_for 30 node_ready "$machine" || die "$1 does not come back"
+    [[ $machine != nid* ]] || wait_for 30 node_recovered "$machine" || die "$1 does not come back"
     say "$1: alive again"
 }
 
@@ -168,6 +169,7 @@ cables_gone() {
 
 job_state() { as_root_on_controller sacct -nXP -j "$1" -o State | head -n 1; }
 job_field() { as_root_on_controller squeue -h -j "$1" -t all -o "$2" 2>/dev/null | head -n 1; }
+job_over() { [[ $(job_field "$1" %T) != @(RUNNING|COMPLETING|SUSPENDED) ]]; }
 job_state_is() { [[ $(job_field "$1" %T) == "$2" ]]; }
 
 # The controller looks at limits every 30 s, then KillWait passes.
@@ -185,22 +187,23 @@ fault_preempt() { # JOB | NODE
     if [[ ! $job =~ ^[0-9]+$ ]]; then
         [[ -n $job ]] || usage_error "preempt wants the number of a job, or a node"
         node=$(node_named "$job") || exit
-        job=$(as_root_on_controller squeue -h -t R -w "$(hostname_of "$node")" -o '%A %q' | awk '$2 == "low" { print $1; exit }')
-        [[ -n $job ]] || die "no job with QOS low runs on $node"
+        job=$(as_root_on_controller squeue -h -t R -w "$(hostname_of "$node")" -o '%A %q' | awk '$2 == "low" || $2 == "spot" { print $1; exit }')
+        [[ -n $job ]] || die "no job with QOS low or spot runs on $node"
     fi
     job_state_is "$job" RUNNING || die "job $job is not running"
     qos=$(job_field "$job" %q)
-    [[ $qos == low ]] || die "job $job has QOS $qos; only low can be preempted"
+    [[ $qos == low || $qos == spot ]] || die "job $job has QOS $qos; only low and spot can be preempted"
     nodes=$(job_field "$job" %N)
     partition=$(job_field "$job" %P)
     preemptor=$(on_as neighbor beverin sbatch --parsable -p "$partition" -w "$nodes" -N "$(job_field "$job" %D)" --exclusive \
         --qos=high -J preemptor -t 1 -o /dev/null --wrap 'sleep 50')
-    if ! wait_for 30 job_state_is "$job" PREEMPTED; then
+    if ! wait_for 30 job_over "$job"; then
         as_root_on_controller scancel "$preemptor"
         die "job $job was not preempted: $(job_field "$job" %T)"
     fi
     as_root_on_controller scancel "$preemptor"
-    say "job $job: PREEMPTED (by job $preemptor, which has been cancelled)"
+    # A script that dies of the SIGTERM at the start of the grace time is FAILED to Slurm, not PREEMPTED.
+    say "job $job: $(job_field "$job" %T) (preempted by job $preemptor, which has been cancelled)"
 }
 
 fault_drain() {
@@ -223,19 +226,23 @@ fault_resume() {
 scratch_in_holder() { printf '%s' "$BED/fs/capstor/scratch"; }
 
 # The file system's limit comes down to what is in it; nothing is written.
-fault_fill_scratch() { # [KiB left free]
+fault_fill_scratch() { # [KiB left free | --inodes]
     local used
-    [[ ${1:-0} =~ ^[0-9]+$ ]] || usage_error "fill-scratch wants KiB that stay free, or nothing"
+    if [[ ${1:-} == --inodes ]]; then
+        used=$(in_holder --mount -- df --output=iused "$(scratch_in_holder)" | tail -n 1)
+        in_holder --mount -- mount -o "remount,nr_inodes=$((used))" "$(scratch_in_holder)"
+        say "scratch: no file can be made ($((used)) are there)"
+        return
+    fi
+    [[ ${1:-0} =~ ^[0-9]+$ ]] || usage_error "fill-scratch wants KiB that stay free, --inodes, or nothing"
     used=$(in_holder --mount -- df -k --output=used "$(scratch_in_holder)" | tail -n 1)
-    # A size of 0 would mean no limit.
     used=$((used + ${1:-0}))
-    ((used > 0)) || used=4
     in_holder --mount -- mount -o "remount,size=${used}k" "$(scratch_in_holder)"
     say "scratch: full ($used KiB, ${1:-0} KiB free)"
 }
 
 fault_free_scratch() {
-    in_holder --mount -- mount -o "remount,size=$SCRATCH_SIZE" "$(scratch_in_holder)"
+    in_holder --mount -- mount -o "remount,size=$SCRATCH_SIZE,nr_inodes=$SCRATCH_INODES" "$(scratch_in_holder)"
     say "scratch: $SCRATCH_SIZE again"
 }
 

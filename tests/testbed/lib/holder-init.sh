@@ -3,7 +3,7 @@
 # file system in it. Machines are started from inside this mount namespace, so the host sees none of it, and all of
 # it is gone when this one process is.
 set -euo pipefail
-bed=$1 scratch_size=$2
+bed=$1 scratch_size=$2 scratch_inodes=$3
 
 read -r stat </proc/self/stat
 pid=${stat%% *}
@@ -19,11 +19,13 @@ link add hsn type bridge
 link set edge up
 link set hsn up
 END
-mount -t tmpfs -o "mode=755,size=$scratch_size" vibesys-scratch "$bed/fs/capstor/scratch"
+mount -t tmpfs -o "mode=755,size=$scratch_size,nr_inodes=$scratch_inodes" vibesys-scratch "$bed/fs/capstor/scratch"
+# The limit can come down to what is there but not to nothing, which would mean no limit.
+head -c 4096 /dev/zero >"$bed/fs/capstor/scratch/.quota"
 mkdir -p "$bed/fs/capstor/scratch/cscs/operator" "$bed/fs/capstor/scratch/cscs/neighbor"
 chown 20001:20000 "$bed/fs/capstor/scratch/cscs/operator"
 chown 20002:20000 "$bed/fs/capstor/scratch/cscs/neighbor"
 chmod 700 "$bed/fs/capstor/scratch/cscs/"*
 
 printf '%s %s %s\n' "$pid" "${fields[19]}" "$boot" >"$bed/run/holder.pid"
-exec "$bed/bin/init"
+exec "$bed/bin/init" "holder of $bed"

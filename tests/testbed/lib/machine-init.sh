@@ -95,4 +95,4 @@ rmdir /.old
 ip link set lo up
 printf '%s %s %s\n' "$pid" "${fields[19]}" "$boot" >&3
 exec 3>&-
-exec /.init </dev/null >/dev/null 2>&1
+exec /.init "$machine of $bed" </dev/null >/dev/null 2>&1

@@ -4,6 +4,7 @@
 # Users of the cluster. Numbers, because the host does not know them.
 readonly OPERATOR_UID=20001 NEIGHBOR_UID=20002 USERS_GID=20000
 readonly JUMP_ADDRESS=10.77.1.2
+readonly SCRATCH_INODES=1m
 readonly SCRATCH_ROOT=/capstor/scratch/cscs
 
 # Short names of the machines, in the order they start. Compute nodes are nid001, nid002, ...
@@ -74,7 +75,7 @@ hosts_file() { # as seen from: edge | hsn
 
 start_holder() {
     setsid unshare --net --mount --propagation slave --pid --fork \
-        bash "$HERE/lib/holder-init.sh" "$BED" "$SCRATCH_SIZE" </dev/null >>"$BED/log/holder.log" 2>&1 9>&- &
+        bash "$HERE/lib/holder-init.sh" "$BED" "$SCRATCH_SIZE" "$SCRATCH_INODES" </dev/null >>"$BED/log/holder.log" 2>&1 9>&- &
     wait_for 5 live_pid holder >/dev/null || die "the holder did not start: $(tail -n 3 "$BED/log/holder.log")"
 }
 

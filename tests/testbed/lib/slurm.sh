@@ -189,13 +189,14 @@ make_accounts() {
     on slurmctl bash -euo pipefail -s >"$BED/log/slurmctl/sacctmgr.log" 2>&1 <<'END' ||
 add() { sacctmgr -iQ add "$@"; }
 add cluster alps
-add qos low set Priority=1 Preempt= PreemptMode=cancel GraceTime=5
-add qos high set Priority=1000 Preempt=low
+add qos low set Priority=1 PreemptMode=cancel GraceTime=5
+add qos spot set Priority=1 PreemptMode=cancel GraceTime=0
+add qos high set Priority=1000 Preempt=low,spot
 add qos tiny set Priority=10 MaxWall=00:05:00 MaxJobsPerUser=1 MaxTRESPerJob=node=1
 add account csstaff,lp99,notmine cluster=alps
 add user operator account=csstaff,lp99 defaultaccount=csstaff cluster=alps
 add user neighbor account=notmine cluster=alps
-sacctmgr -iQ modify user operator,neighbor set qos=normal,high,low,tiny defaultqos=normal
+sacctmgr -iQ modify user operator,neighbor set qos=normal,high,low,spot,tiny defaultqos=normal
 END
         die "the accounts could not be made (see $BED/log/slurmctl/sacctmgr.log)"
     touch "$BED/mysql/.accounts"
@@ -228,14 +229,33 @@ start_services() { # MACHINE
     esac
 }
 
-# True when Slurm could start a job on the node now; a node left down or drained from before is taken back.
+node_state() { on slurmctl timeout 10 sinfo -h -N -n "$(hostname_of "$1")" -p debug -o %T 2>/dev/null; }
+
+# True when Slurm could start a job on the node now, or has.
 node_ready() { # NODE
-    local name state
-    name=$(hostname_of "$1")
-    state=$(on slurmctl sinfo -h -N -n "$name" -p debug -o %T 2>/dev/null) || return 1
-    case $state in
+    case $(node_state "$1") in
         idle | mixed | allocated) return 0 ;;
-        down | drained | draining) on slurmctl scontrol update "NodeName=$name" State=resume 2>/dev/null || true ;;
+        *) return 1 ;;
+    esac
+}
+
+# The same; a node that was left down or drained from before is taken back.
+node_recovered() { # NODE
+    node_ready "$1" && return 0
+    case $(node_state "$1") in
+        down | drained | draining | drng)
+            on slurmctl scontrol update "NodeName=$(hostname_of "$1")" State=resume 2>/dev/null || true ;;
     esac
     return 1
+}
+
+# True when the controller knows about every node that is running, one way or another.
+nodes_heard_from() {
+    local n
+    for n in "${NODES[@]}"; do
+        pid_on "$n" /run/slurm/slurmd.pid >/dev/null 2>&1 || continue
+        case $(node_state "$n") in
+            '' | unk* | *'*') return 1 ;;
+        esac
+    done
 }
