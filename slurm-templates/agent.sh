@@ -125,6 +125,9 @@ tell() {
     printf '%s\n' "${*:2}" >>"$generation/queue" && wake "$1"
 }
 
+# send_list LEASE/SEQ NAME: the launcher's list of artifacts as hex, since it has NUL bytes.
+send_list() { od -An -v -tx1 <"$root/leases/$1/attempts/$2/artifacts"; }
+
 # --- requests --------------------------------------------------------------------------------------------------
 
 # finish ID CODE STDOUT: what went to stderr is in $errors.

@@ -15,13 +15,18 @@ pub mod config;
 pub mod job;
 
 // Layer 2: mechanisms, each knows one thing.
+pub mod lease;
 pub mod slurm;
 pub mod snapshot;
-
 pub mod ssh;
 
-// Layer 3: what runs on the other side.
+// Layer 3: what is asked, how it is remembered, and what runs on the other side.
+pub mod journal;
 pub mod remote;
+pub mod runner;
 
-// Layer 4: the only layer that prints, reads the environment or picks a backend.
+// Layer 4: the runners.
+pub mod backend;
+
+// Layer 5: the only layer that prints, reads the environment or picks a backend.
 pub mod cli;
