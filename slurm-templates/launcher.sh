@@ -55,7 +55,7 @@ base_of() {
 }
 
 # The archives carry zstd checksums, so a damaged one fails here and not in the evaluation.
-extract() { zstd -dcq --long=27 "$1" | tar -x -f - -C "$2" --no-same-owner --warning=no-timestamp; }
+extract() { zstd -dcq --long=27 "$1" | tar -x -p -f - -C "$2" --no-same-owner --warning=no-timestamp; }
 
 # make_tree SNAPSHOT TREE [SPARE]: TREE becomes a private copy of SNAPSHOT, from SPARE if that is its base unpacked.
 make_tree() {

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::state::SlurmState;
 
-/// The fields we ask for, all known to every release from 21.08 on. The job name may hold the delimiter and comes last.
-pub const FORMAT: &str = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason,FailedNode,JobName";
+/// The fields we ask for, all known to every release from 21.08 on (FailedNode is not). The job name may hold the delimiter and comes last.
+pub const FORMAT: &str = "JobID,State,ExitCode,DerivedExitCode,Start,End,NodeList,Reason,JobName";
 
 /// What a row is about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn odd_rows_are_read_and_bad_ones_do_not_hide_the_others() {
-        let text = "42|CANCELLED by 20001|0:0|0:15|1700000000|1700000009|nid[001-002]|None||a|b\n\
-                    42.batch|CANCELLED||||||||batch\nrubbish\n42.0|OUT_OF_MEMORY|0:125||||nid001|||x\n";
+        let text = "42|CANCELLED by 20001|0:0|0:15|1700000000|1700000009|nid[001-002]|None|a|b\n\
+                    42.batch|CANCELLED|||||||batch\nrubbish\n42.0|OUT_OF_MEMORY|0:125||||nid001||x\n";
         let rows = parse(FORMAT, text);
         assert_eq!(rows.len(), 4);
         let first = rows[0].as_ref().unwrap();

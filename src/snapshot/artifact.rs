@@ -253,7 +253,7 @@ impl Receiver {
 impl Drop for Receiver {
     fn drop(&mut self) {
         // After a rename there is nothing of that name; in every other case it is ours to remove.
-        drop(rustix::fs::unlinkat(
+        let _gone = rustix::fs::unlinkat(
             &self.directory,
             self.temporary.as_str(),
             rustix::fs::AtFlags::empty(),

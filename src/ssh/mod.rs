@@ -1,8 +1,10 @@
 //! The way in: how a host is reached, who we are there, whom we trust, and one connection that carries everything.
 
 pub mod client;
+pub mod config;
 pub mod error;
 pub mod host_key;
+pub mod known_hosts;
 pub mod local;
 pub mod route;
 pub mod signer;

@@ -38,7 +38,7 @@ fn unpack_full(root: &Path, manifest: &Manifest, into: &Path) {
     .unwrap();
     fs::create_dir(into).unwrap();
     shell(
-        r#"zstd -dcq --long=27 "$1" | tar -x -f - -C "$2" --no-same-owner --warning=no-timestamp"#,
+        r#"zstd -dcq --long=27 "$1" | tar -x -p -f - -C "$2" --no-same-owner --warning=no-timestamp"#,
         &[&archive, into],
     );
 }
@@ -53,7 +53,7 @@ fn apply_delta(root: &Path, base: &Manifest, new: &Manifest, tree: &Path) {
     .unwrap();
     fs::write(&removed, snapshot::removed_list(&delta)).unwrap();
     shell(
-        r#"cd "$2"; xargs -0 -r rm -rf -- <"$3"; zstd -dcq --long=27 "$1" | tar -x -f - -C "$2" --no-same-owner --warning=no-timestamp"#,
+        r#"cd "$2"; xargs -0 -r rm -rf -- <"$3"; zstd -dcq --long=27 "$1" | tar -x -p -f - -C "$2" --no-same-owner --warning=no-timestamp"#,
         &[&archive, tree, &removed],
     );
 }
