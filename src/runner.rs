@@ -87,13 +87,29 @@ impl fmt::Display for Phase {
             Self::Snapshot => write!(f, "reading the candidate"),
             Self::Connecting { to, after: None } => write!(f, "connecting to {to}"),
             Self::Connecting { to, after: Some(why) } => write!(f, "connecting to {to} again ({why})"),
-            Self::Staging { sent, total: Some(total) } => {
-                write!(f, "staging, {} of {} KiB", sent.div_ceil(1024), total.div_ceil(1024))
+            Self::Staging {
+                sent,
+                total: Some(total),
+            } => {
+                write!(
+                    f,
+                    "staging, {} of {} KiB",
+                    sent.div_ceil(1024),
+                    total.div_ceil(1024)
+                )
             }
             Self::Staging { sent, total: None } => write!(f, "staging, {} KiB", sent.div_ceil(1024)),
             Self::Submitting => write!(f, "asking Slurm for an allocation"),
-            Self::Queued { job, reason, start: None } => write!(f, "job {job} is queued: {reason}"),
-            Self::Queued { job, reason, start: Some(start) } => {
+            Self::Queued {
+                job,
+                reason,
+                start: None,
+            } => write!(f, "job {job} is queued: {reason}"),
+            Self::Queued {
+                job,
+                reason,
+                start: Some(start),
+            } => {
                 write!(f, "job {job} is queued: {reason}; expected to start {start:.0}")
             }
             Self::Preparing => write!(f, "preparing the workspace"),
@@ -224,7 +240,12 @@ pub enum FailureKind {
 impl RunError {
     /// An error of `kind` that says `message`.
     pub fn new(kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, source: None }
+        Self {
+            kind,
+            message: message.into(),
+            hint: None,
+            source: None,
+        }
     }
 
     /// Adds what to do about it.

@@ -49,8 +49,19 @@ struct Ssh {
 #[async_trait]
 impl Connector for Ssh {
     fn target(&self) -> String {
-        let via: Vec<&str> = self.route.hops.iter().rev().skip(1).map(|hop| hop.alias.as_str()).collect();
-        if via.is_empty() { self.host.clone() } else { format!("{} via {}", self.host, via.join(", ")) }
+        let via: Vec<&str> = self
+            .route
+            .hops
+            .iter()
+            .rev()
+            .skip(1)
+            .map(|hop| hop.alias.as_str())
+            .collect();
+        if via.is_empty() {
+            self.host.clone()
+        } else {
+            format!("{} via {}", self.host, via.join(", "))
+        }
     }
 
     async fn connect(&self) -> Result<Arc<dyn Transport>, RunError> {
@@ -64,7 +75,9 @@ impl Connector for Ssh {
 impl Ssh {
     fn failure(&self, error: DialError) -> RunError {
         let kind = match &*error.reason {
-            DialReason::HostKey(_) | DialReason::AuthRefused(_) | DialReason::NoIdentity { .. } => FailureKind::Access,
+            DialReason::HostKey(_) | DialReason::AuthRefused(_) | DialReason::NoIdentity { .. } => {
+                FailureKind::Access
+            }
             DialReason::Jump { forbidden: true, .. } => FailureKind::Access,
             DialReason::EmptyRoute => FailureKind::Config,
             _ => FailureKind::Unreachable,
@@ -73,7 +86,9 @@ impl Ssh {
         if let (FailureKind::Access, Some(renew)) = (kind, &self.renew_hint) {
             hint = format!("{hint}; to renew: {renew}");
         }
-        RunError::new(kind, format!("cannot reach {}", self.host)).hint(hint).caused_by(error)
+        RunError::new(kind, format!("cannot reach {}", self.host))
+            .hint(hint)
+            .caused_by(error)
     }
 }
 
@@ -84,27 +99,45 @@ pub(super) fn ssh(
     environment: &Environment,
 ) -> Result<Box<dyn Connector>, RunError> {
     let Some(ssh) = &profile.ssh else {
-        return Err(RunError::new(FailureKind::Config, format!("profile `{}` has no [ssh] table", profile.name)));
+        return Err(RunError::new(
+            FailureKind::Config,
+            format!("profile `{}` has no [ssh] table", profile.name),
+        ));
     };
     let home = environment.home()?;
     let sources = Sources {
-        user: global.ssh_config.clone().unwrap_or_else(|| home.join(".ssh/config")),
+        user: global
+            .ssh_config
+            .clone()
+            .unwrap_or_else(|| home.join(".ssh/config")),
         named: global.ssh_config.is_some(),
         system: Some("/etc/ssh/ssh_config".into()),
     };
     let uid = rustix::process::getuid().as_raw();
     let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let user = environment.text("USER").or(environment.text("LOGNAME")).map(str::to_owned);
+    let user = environment
+        .text("USER")
+        .or(environment.text("LOGNAME"))
+        .map(str::to_owned);
     let local = config::Environment {
         home,
-        user: user.unwrap_or_else(|| if uid == 0 { "root".to_owned() } else { uid.to_string() }),
+        user: user.unwrap_or_else(|| {
+            if uid == 0 {
+                "root".to_owned()
+            } else {
+                uid.to_string()
+            }
+        }),
         uid,
         hostname,
         agent: environment.get("SSH_AUTH_SOCK").map(Into::into),
     };
     let route = config::resolve(&ssh.host, &sources, &local).map_err(|error| {
-        RunError::new(FailureKind::Config, format!("the SSH configuration of `{}` cannot be used", ssh.host))
-            .caused_by(error)
+        RunError::new(
+            FailureKind::Config,
+            format!("the SSH configuration of `{}` cannot be used", ssh.host),
+        )
+        .caused_by(error)
     })?;
     for remark in &route.remarks {
         tracing::warn!("{remark}");
@@ -114,5 +147,10 @@ pub(super) fn ssh(
         host_keys: Arc::new(KnownHostsFiles::new(Arc::clone(&clock))),
         credentials: Arc::new(FileAndAgent::new(clock)),
     };
-    Ok(Box::new(Ssh { host: ssh.host.clone(), route, trust, renew_hint: ssh.renew_hint.clone() }))
+    Ok(Box::new(Ssh {
+        host: ssh.host.clone(),
+        route,
+        trust,
+        renew_hint: ssh.renew_hint.clone(),
+    }))
 }

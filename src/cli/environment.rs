@@ -15,12 +15,16 @@ pub(super) struct Environment {
 
 impl Environment {
     pub(super) fn read() -> Self {
-        Self { variables: std::env::vars_os().collect() }
+        Self {
+            variables: std::env::vars_os().collect(),
+        }
     }
 
     /// A variable that is set and not empty.
     pub(super) fn get(&self, name: &str) -> Option<&OsString> {
-        self.variables.get(std::ffi::OsStr::new(name)).filter(|value| !value.is_empty())
+        self.variables
+            .get(std::ffi::OsStr::new(name))
+            .filter(|value| !value.is_empty())
     }
 
     pub(super) fn text(&self, name: &str) -> Option<&str> {
@@ -29,15 +33,19 @@ impl Environment {
 
     pub(super) fn home(&self) -> Result<PathBuf, RunError> {
         self.get("HOME").map(PathBuf::from).ok_or_else(|| {
-            RunError::new(FailureKind::Config, "HOME is not set, so there is no place for configuration and records")
-                .hint("set HOME, or name --state-dir and --cluster-profiles-file")
+            RunError::new(
+                FailureKind::Config,
+                "HOME is not set, so there is no place for configuration and records",
+            )
+            .hint("set HOME, or name --state-dir and --cluster-profiles-file")
         })
     }
 
     pub(super) fn state_dir(&self, global: &Global) -> Result<PathBuf, RunError> {
         if let Some(directory) = &global.state_dir {
-            return std::path::absolute(directory)
-                .map_err(|error| RunError::new(FailureKind::Config, "--state-dir cannot be used").caused_by(error));
+            return std::path::absolute(directory).map_err(|error| {
+                RunError::new(FailureKind::Config, "--state-dir cannot be used").caused_by(error)
+            });
         }
         if let Some(directory) = self.get("VIBESYS_STATE_HOME") {
             return absolute("VIBESYS_STATE_HOME", directory);
@@ -65,5 +73,8 @@ fn absolute(name: &str, value: &OsString) -> Result<PathBuf, RunError> {
     if path.is_absolute() {
         return Ok(path);
     }
-    Err(RunError::new(FailureKind::Config, format!("{name} must be an absolute path, not `{}`", path.display())))
+    Err(RunError::new(
+        FailureKind::Config,
+        format!("{name} must be an absolute path, not `{}`", path.display()),
+    ))
 }

@@ -14,7 +14,11 @@ use crate::job::duration::parse_duration;
 use crate::redact::Secret;
 use crate::runner::{EvaluationRequest, FailureKind, JobRunner, RunError};
 
-pub(super) async fn run(exec: &Exec, global: &Global, environment: &Environment) -> Result<ExitCode, RunError> {
+pub(super) async fn run(
+    exec: &Exec,
+    global: &Global,
+    environment: &Environment,
+) -> Result<ExitCode, RunError> {
     let profile = profile(&exec.cluster_profile, global, environment)?;
     let request = request(exec, environment)?;
     let runner = runner(profile, "exec", global, environment)?;
@@ -69,7 +73,8 @@ struct Interrupts {
 impl Interrupts {
     fn listen() -> Result<Self, RunError> {
         use tokio::signal::unix::{SignalKind, signal};
-        let failed = |error| RunError::new(FailureKind::Internal, "cannot listen for signals").caused_by(error);
+        let failed =
+            |error| RunError::new(FailureKind::Internal, "cannot listen for signals").caused_by(error);
         Ok(Self {
             interrupt: signal(SignalKind::interrupt()).map_err(failed)?,
             terminate: signal(SignalKind::terminate()).map_err(failed)?,
@@ -92,13 +97,18 @@ fn request(exec: &Exec, environment: &Environment) -> Result<EvaluationRequest, 
     };
     let mut artifacts = Vec::new();
     for path in &exec.artifacts {
-        artifacts.push(path.parse().map_err(|error| config(format!("--artifact: {error}")))?);
+        artifacts.push(
+            path.parse()
+                .map_err(|error| config(format!("--artifact: {error}")))?,
+        );
     }
     let mut variables = Vec::new();
     for item in &exec.environment {
         variables.push(variable(item, environment).map_err(config)?);
     }
-    if exec.command.iter().any(|word| word.contains('\0')) || exec.command.first().is_none_or(String::is_empty) {
+    if exec.command.iter().any(|word| word.contains('\0'))
+        || exec.command.first().is_none_or(String::is_empty)
+    {
         return Err(config("the command is empty, or has a NUL byte".to_owned()));
     }
     Ok(EvaluationRequest {
@@ -107,14 +117,27 @@ fn request(exec: &Exec, environment: &Environment) -> Result<EvaluationRequest, 
         environment: variables,
         time_limit,
         artifacts,
-        artifact_target: exec.artifact_dir.clone().unwrap_or_else(|| exec.directory.clone()),
+        artifact_target: exec
+            .artifact_dir
+            .clone()
+            .unwrap_or_else(|| exec.directory.clone()),
         nodes: exec.nodes,
         accelerators: exec.gpus,
     })
 }
 
 /// Names that would change how the step itself is run.
-const RESERVED: &[&str] = &["SLURM_", "SBATCH_", "SRUN_", "VIBESYS_", "LD_PRELOAD", "LD_AUDIT", "BASH_ENV", "ENV", "PATH_MAX"];
+const RESERVED: &[&str] = &[
+    "SLURM_",
+    "SBATCH_",
+    "SRUN_",
+    "VIBESYS_",
+    "LD_PRELOAD",
+    "LD_AUDIT",
+    "BASH_ENV",
+    "ENV",
+    "PATH_MAX",
+];
 
 fn variable(item: &str, environment: &Environment) -> Result<(String, Secret<String>), String> {
     let (name, value) = match item.split_once('=') {
@@ -127,7 +150,10 @@ fn variable(item: &str, environment: &Environment) -> Result<(String, Secret<Str
     if !valid {
         return Err(format!("--env: `{name}` is not the name of a variable"));
     }
-    if RESERVED.iter().any(|reserved| name == *reserved || (reserved.ends_with('_') && name.starts_with(reserved))) {
+    if RESERVED
+        .iter()
+        .any(|reserved| name == *reserved || (reserved.ends_with('_') && name.starts_with(reserved)))
+    {
         return Err(format!("--env: `{name}` is reserved for the way the step is run"));
     }
     let value = match value {

@@ -89,9 +89,15 @@ mod tests {
     fn the_document_has_the_table() {
         let document = include_str!("../../docs/exit-codes.md");
         for (code, meaning) in ExitStatus::TABLE {
-            assert!(document.contains(&format!("| {code} | {meaning} |")), "{code} is not in docs/exit-codes.md");
+            assert!(
+                document.contains(&format!("| {code} | {meaning} |")),
+                "{code} is not in docs/exit-codes.md"
+            );
         }
-        let rows = document.lines().filter(|line| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit()).count();
+        let rows = document
+            .lines()
+            .filter(|line| line.starts_with("| ") && line.as_bytes()[2].is_ascii_digit())
+            .count();
         assert_eq!(rows, ExitStatus::TABLE.len());
     }
 }

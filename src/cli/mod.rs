@@ -77,16 +77,26 @@ fn profile(name: &str, global: &Global, environment: &Environment) -> Result<Pro
 }
 
 /// The runner that the profile names.
-fn runner(profile: Profile, run: &str, global: &Global, environment: &Environment) -> Result<SlurmRunner, RunError> {
+fn runner(
+    profile: Profile,
+    run: &str,
+    global: &Global,
+    environment: &Environment,
+) -> Result<SlurmRunner, RunError> {
     let connector = match profile.runner {
         RunnerKind::Local => connect::local(),
         RunnerKind::SlurmSsh => connect::ssh(&profile, global, environment)?,
         RunnerKind::Skypilot => {
             return Err(RunError::new(
                 FailureKind::Config,
-                format!("profile `{}` has runner = \"skypilot\", which this version cannot drive yet", profile.name),
+                format!(
+                    "profile `{}` has runner = \"skypilot\", which this version cannot drive yet",
+                    profile.name
+                ),
             )
-            .hint("set runner = \"slurm-ssh\" and add the tables [profiles.NAME.ssh] and [profiles.NAME.slurm]"));
+            .hint(
+                "set runner = \"slurm-ssh\" and add the tables [profiles.NAME.ssh] and [profiles.NAME.slurm]",
+            ));
         }
     };
     let state = environment.state_dir(global)?;
@@ -99,7 +109,11 @@ fn profiles(global: &Global, environment: &Environment) -> Result<ExitCode, RunE
         Err(ConfigError::Missing { .. }) => None,
         Err(error) => return Err(config_error(error)),
     };
-    let mut names: Vec<String> = document.iter().flat_map(Document::names).map(str::to_owned).collect();
+    let mut names: Vec<String> = document
+        .iter()
+        .flat_map(Document::names)
+        .map(str::to_owned)
+        .collect();
     names.push(LOCAL.to_owned());
     output::listing(global.json, &names, |name| name.clone());
     Ok(ExitCode::SUCCESS)

@@ -1,5 +1,9 @@
 //! What people and programs read: the one place that prints.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "this is the module that prints")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is the module that prints"
+)]
 
 use std::error::Error;
 use std::io::IsTerminal;
@@ -12,7 +16,15 @@ use crate::runner::{Report, RunError};
 
 /// Control characters in remote text could rewrite the terminal.
 pub(super) fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| {
+            if c.is_control() && c != '\n' && c != '\t' {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 pub(super) fn line(text: &str) {
@@ -23,7 +35,11 @@ pub(super) fn line(text: &str) {
 pub(super) fn usage(error: &clap::Error) -> UsageCode {
     // A closed pipe is no reason to fail.
     drop(error.print());
-    if error.use_stderr() { UsageCode::Wrong } else { UsageCode::Fine }
+    if error.use_stderr() {
+        UsageCode::Wrong
+    } else {
+        UsageCode::Fine
+    }
 }
 
 pub(super) enum UsageCode {
@@ -56,26 +72,44 @@ pub(super) fn error(error: &RunError) {
 /// The verdict with its evidence, for people.
 pub(super) fn report(report: &Report) {
     let verdict = &report.verdict;
-    let place = match (report.provenance.job, report.provenance.step, &report.provenance.node) {
+    let place = match (
+        report.provenance.job,
+        report.provenance.step,
+        &report.provenance.node,
+    ) {
         (Some(job), Some(step), Some(node)) => format!("step {job}.{step} on {node}"),
         (Some(job), None, Some(node)) => format!("job {job} on {node}"),
         (Some(job), _, None) => format!("job {job}"),
         (None, _, Some(node)) => format!("on {node}"),
         (None, _, None) => "nowhere".to_owned(),
     };
-    line(&format!("{}: {} ({place}, attempt {})", verdict.outcome, verdict.cause, report.provenance.attempt));
+    line(&format!(
+        "{}: {} ({place}, attempt {})",
+        verdict.outcome, verdict.cause, report.provenance.attempt
+    ));
     let result = report.evidence.result.as_ref();
     let mut evidence = Vec::new();
     if let Some(result) = result {
-        let exit = result.exit.map_or_else(|| "none".to_owned(), |code| code.to_string());
-        let launch = result.launch.map_or_else(|| "none".to_owned(), |code| code.to_string());
-        evidence.push(format!("the step's own exit code {exit}, its launcher's {launch}"));
+        let exit = result
+            .exit
+            .map_or_else(|| "none".to_owned(), |code| code.to_string());
+        let launch = result
+            .launch
+            .map_or_else(|| "none".to_owned(), |code| code.to_string());
+        evidence.push(format!(
+            "the step's own exit code {exit}, its launcher's {launch}"
+        ));
     } else {
         evidence.push("no result from the step".to_owned());
     }
-    for (what, row) in [("step", &report.evidence.step), ("allocation", &report.evidence.allocation)] {
+    for (what, row) in [
+        ("step", &report.evidence.step),
+        ("allocation", &report.evidence.allocation),
+    ] {
         if let Some(row) = row {
-            let exit = row.exit.map_or_else(String::new, |exit| format!(" {}:{}", exit.code, exit.signal));
+            let exit = row
+                .exit
+                .map_or_else(String::new, |exit| format!(" {}:{}", exit.code, exit.signal));
             evidence.push(format!("sacct {what} {}{exit}", row.state));
         }
     }
@@ -94,7 +128,11 @@ pub(super) fn report(report: &Report) {
     for missing in &report.missing_artifacts {
         line(&format!("  artifact missing: {missing}"));
     }
-    line(&format!("  invocation {}, snapshot {}", report.invocation, &report.provenance.snapshot[..12]));
+    line(&format!(
+        "  invocation {}, snapshot {}",
+        report.invocation,
+        &report.provenance.snapshot[..12]
+    ));
 }
 
 /// One JSON document, in the envelope that every command shares.
@@ -122,15 +160,18 @@ pub(super) fn stderr_is_terminal() -> bool {
 
 /// Diagnostics go to standard error: `-v` for ours, more for the libraries', or whatever VIBESYS_LOG says.
 pub(super) fn logging(verbose: u8, environment: &Environment) {
-    let filter = environment.text("VIBESYS_LOG").map(str::to_owned).unwrap_or_else(|| {
-        match verbose {
-            0 => "error",
-            1 => "vibesys=info,warn",
-            2 => "vibesys=debug,info",
-            _ => "trace",
-        }
-        .to_owned()
-    });
+    let filter = environment
+        .text("VIBESYS_LOG")
+        .map(str::to_owned)
+        .unwrap_or_else(|| {
+            match verbose {
+                0 => "error",
+                1 => "vibesys=info,warn",
+                2 => "vibesys=debug,info",
+                _ => "trace",
+            }
+            .to_owned()
+        });
     let subscriber = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(stderr_is_terminal())

@@ -58,7 +58,13 @@ impl Progress {
             let (shared, bar) = (Arc::clone(&shared), bar.clone());
             std::thread::spawn(move || copy_all(&shared, bar.as_ref()))
         });
-        Self { lines: !quiet && bar.is_none(), bar, last: Mutex::default(), shared, copier }
+        Self {
+            lines: !quiet && bar.is_none(),
+            bar,
+            last: Mutex::default(),
+            shared,
+            copier,
+        }
     }
 
     /// Waits until everything that came was copied.
@@ -105,7 +111,10 @@ fn copy_all(shared: &Shared, bar: Option<&ProgressBar>) {
         let (streams, finished) = {
             let mut wanted = shared.lock();
             while !wanted.finished && (0..2).all(|index| wanted.streams[index].1 == copied[index]) {
-                wanted = shared.changed.wait(wanted).unwrap_or_else(PoisonError::into_inner);
+                wanted = shared
+                    .changed
+                    .wait(wanted)
+                    .unwrap_or_else(PoisonError::into_inner);
             }
             (wanted.streams.clone(), wanted.finished)
         };

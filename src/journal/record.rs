@@ -99,7 +99,11 @@ impl Record {
 
     fn step(&mut self, to: Phase, from: &[Phase]) -> Result<(), TransitionError> {
         if !from.contains(&self.phase) {
-            return Err(TransitionError { invocation: self.invocation.clone(), from: self.phase, to });
+            return Err(TransitionError {
+                invocation: self.invocation.clone(),
+                from: self.phase,
+                to,
+            });
         }
         self.phase = to;
         Ok(())
@@ -111,8 +115,15 @@ impl Record {
     /// Only a prepared invocation may be sent.
     pub fn submitting(&mut self, generation: String, now: Timestamp) -> Result<u32, TransitionError> {
         self.step(Phase::Submitting, &[Phase::Prepared])?;
-        let number = u32::try_from(self.attempts.len()).unwrap_or(u32::MAX).saturating_add(1);
-        self.attempts.push(Attempt { number, generation, submitting_at: now, verdict: None });
+        let number = u32::try_from(self.attempts.len())
+            .unwrap_or(u32::MAX)
+            .saturating_add(1);
+        self.attempts.push(Attempt {
+            number,
+            generation,
+            submitting_at: now,
+            verdict: None,
+        });
         Ok(number)
     }
 
@@ -139,7 +150,10 @@ impl Record {
     /// # Errors
     /// It was not sent.
     pub fn running(&mut self) -> Result<(), TransitionError> {
-        self.step(Phase::Running, &[Phase::Submitting, Phase::Submitted, Phase::Running])
+        self.step(
+            Phase::Running,
+            &[Phase::Submitting, Phase::Submitted, Phase::Running],
+        )
     }
 
     /// It has an outcome.
@@ -149,7 +163,12 @@ impl Record {
     pub fn completed(&mut self, report: Report) -> Result<(), TransitionError> {
         self.step(
             Phase::Completed,
-            &[Phase::Prepared, Phase::Submitting, Phase::Submitted, Phase::Running],
+            &[
+                Phase::Prepared,
+                Phase::Submitting,
+                Phase::Submitted,
+                Phase::Running,
+            ],
         )?;
         if let Some(attempt) = self.attempts.last_mut() {
             attempt.verdict = Some(report.verdict.clone());
@@ -173,7 +192,13 @@ mod tests {
 
     fn record() -> Record {
         let snapshot = "0".repeat(64).parse().unwrap();
-        Record::prepared(InvocationId::random().unwrap(), "p".into(), vec!["true".into()], snapshot, Timestamp::UNIX_EPOCH)
+        Record::prepared(
+            InvocationId::random().unwrap(),
+            "p".into(),
+            vec!["true".into()],
+            snapshot,
+            Timestamp::UNIX_EPOCH,
+        )
     }
 
     #[test]

@@ -58,8 +58,10 @@ impl Journal {
     /// The disk refused it.
     pub fn write(&self, record: &Record) -> Result<(), JournalError> {
         let path = self.path(&record.invocation);
-        let mut text = serde_json::to_vec_pretty(record)
-            .map_err(|source| JournalError::Malformed { path: path.clone(), source })?;
+        let mut text = serde_json::to_vec_pretty(record).map_err(|source| JournalError::Malformed {
+            path: path.clone(),
+            source,
+        })?;
         text.push(b'\n');
         Ok(durable::write_atomic(&path, &text)?)
     }
@@ -75,10 +77,15 @@ impl Journal {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(FileError::at("read", &path)(error).into()),
         };
-        let record: Record =
-            serde_json::from_slice(&text).map_err(|source| JournalError::Malformed { path: path.clone(), source })?;
+        let record: Record = serde_json::from_slice(&text).map_err(|source| JournalError::Malformed {
+            path: path.clone(),
+            source,
+        })?;
         if record.schema_version != 1 {
-            return Err(JournalError::Version { path, version: record.schema_version });
+            return Err(JournalError::Version {
+                path,
+                version: record.schema_version,
+            });
         }
         Ok(Some(record))
     }
@@ -95,7 +102,13 @@ mod tests {
         let id = InvocationId::random().unwrap();
         assert!(journal.read(&id).unwrap().is_none());
         let snapshot = "a".repeat(64).parse().unwrap();
-        let record = Record::prepared(id.clone(), "p".into(), vec![], snapshot, jiff::Timestamp::UNIX_EPOCH);
+        let record = Record::prepared(
+            id.clone(),
+            "p".into(),
+            vec![],
+            snapshot,
+            jiff::Timestamp::UNIX_EPOCH,
+        );
         journal.write(&record).unwrap();
         assert_eq!(journal.read(&id).unwrap().unwrap(), record);
         let whole = std::fs::read(journal.path(&id)).unwrap();

@@ -117,7 +117,10 @@ pub fn decide(record: &LeaseRecord, lookup: &Lookup) -> Action {
         (LeasePhase::Submitting, Lookup::NotAsked) => Action::Look,
         (LeasePhase::Submitting, Lookup::Absent) => Action::Resubmit,
         (LeasePhase::Submitting, Lookup::Found(jobs)) => match jobs.split_first() {
-            Some((job, surplus)) => Action::Adopt { job: *job, surplus: surplus.to_vec() },
+            Some((job, surplus)) => Action::Adopt {
+                job: *job,
+                surplus: surplus.to_vec(),
+            },
             None => Action::Look,
         },
     }
@@ -168,14 +171,20 @@ impl LockedLease {
             .map_err(FileError::at("lock", &lock_path))?;
         let path = directory.join(format!("{lease}.json"));
         let record = match std::fs::read(&path) {
-            Ok(text) => serde_json::from_slice(&text)
-                .map_err(|source| LeaseError::Malformed { path: path.clone(), source })?,
+            Ok(text) => serde_json::from_slice(&text).map_err(|source| LeaseError::Malformed {
+                path: path.clone(),
+                source,
+            })?,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 LeaseRecord::fresh(lease.clone(), profile.to_owned())
             }
             Err(error) => return Err(FileError::at("read", &path)(error).into()),
         };
-        Ok(Self { path, _lock: lock, record })
+        Ok(Self {
+            path,
+            _lock: lock,
+            record,
+        })
     }
 
     /// Makes the record durable.
@@ -183,8 +192,10 @@ impl LockedLease {
     /// # Errors
     /// The disk refused it.
     pub fn save(&self) -> Result<(), LeaseError> {
-        let text = serde_json::to_vec_pretty(&self.record)
-            .map_err(|source| LeaseError::Malformed { path: self.path.clone(), source })?;
+        let text = serde_json::to_vec_pretty(&self.record).map_err(|source| LeaseError::Malformed {
+            path: self.path.clone(),
+            source,
+        })?;
         Ok(durable::write_atomic(&self.path, &text)?)
     }
 }
@@ -221,7 +232,13 @@ mod tests {
         assert_eq!(decide(&record, &Lookup::NotAsked), Action::Look);
         assert_eq!(decide(&record, &Lookup::Found(vec![])), Action::Look);
         assert_eq!(decide(&record, &Lookup::Absent), Action::Resubmit);
-        assert_eq!(decide(&record, &Lookup::Found(vec![4, 9])), Action::Adopt { job: 4, surplus: vec![9] });
+        assert_eq!(
+            decide(&record, &Lookup::Found(vec![4, 9])),
+            Action::Adopt {
+                job: 4,
+                surplus: vec![9]
+            }
+        );
         record.phase = LeasePhase::Held;
         assert_eq!(decide(&record, &Lookup::Found(vec![4])), Action::Use);
     }
@@ -234,7 +251,10 @@ mod tests {
         lease.record.begin_submit(Timestamp::UNIX_EPOCH);
         lease.save().unwrap();
         drop(lease);
-        assert_eq!(LockedLease::open(state.path(), &id, "p").unwrap().record.sequence, 1);
+        assert_eq!(
+            LockedLease::open(state.path(), &id, "p").unwrap().record.sequence,
+            1
+        );
         assert_eq!(known(state.path()).unwrap(), vec![id.clone()]);
         std::fs::write(state.path().join("leases/0123456789ab.json"), "{").unwrap();
         assert!(LockedLease::open(state.path(), &id, "p").is_err());

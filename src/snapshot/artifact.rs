@@ -257,7 +257,7 @@ impl Drop for Receiver {
             &self.directory,
             self.temporary.as_str(),
             rustix::fs::AtFlags::empty(),
-        ));
+        );
     }
 }
 

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit, Mac};
-use russh::keys::ssh_key::known_hosts::{Entry, HostPatterns, KnownHosts, Marker};
 use russh::keys::ssh_key::certificate::CertType;
+use russh::keys::ssh_key::known_hosts::{Entry, HostPatterns, KnownHosts, Marker};
 use russh::keys::ssh_key::public::KeyData;
 use russh::keys::{Certificate, HashAlg, PublicKey, PublicKeyOrCertificate};
 use sha1::Sha1;
@@ -69,7 +69,11 @@ fn lines(hop: &Hop) -> Vec<Line> {
                 continue;
             };
             if names(&entry, &name) {
-                found.push(Line { place, marker: entry.marker().cloned(), key: entry.public_key().clone() });
+                found.push(Line {
+                    place,
+                    marker: entry.marker().cloned(),
+                    key: entry.public_key().clone(),
+                });
             }
         }
     }
@@ -81,7 +85,8 @@ fn names(entry: &Entry, name: &str) -> bool {
         HostPatterns::Patterns(patterns) => matching_list(patterns.iter().map(String::as_str), name),
         HostPatterns::HashedName { salt, hash } => {
             // The protocol is HMAC-SHA1 of the name under the salt (ssh-keygen(1), -H).
-            Hmac::<Sha1>::new_from_slice(salt).is_ok_and(|mac| mac.chain_update(name).verify_slice(hash).is_ok())
+            Hmac::<Sha1>::new_from_slice(salt)
+                .is_ok_and(|mac| mac.chain_update(name).verify_slice(hash).is_ok())
         }
     }
 }
@@ -91,7 +96,10 @@ fn fingerprint(key: &KeyData) -> String {
 }
 
 fn problem(kind: HostKeyProblemKind, text: impl Into<String>) -> HostKeyProblem {
-    HostKeyProblem { kind, text: text.into() }
+    HostKeyProblem {
+        kind,
+        text: text.into(),
+    }
 }
 
 impl HostKeys for KnownHostsFiles {
@@ -150,7 +158,9 @@ fn judge_key(hop: &Hop, lines: &[Line], key: &PublicKey) -> Result<(), HostKeyPr
         // Writing to a string does not fail.
         let _infallible = write!(text, " {} ({})", fingerprint(line.key.key_data()), line.place);
     }
-    text.push_str("; if the change is announced by the site, remove those lines, else somebody is in between");
+    text.push_str(
+        "; if the change is announced by the site, remove those lines, else somebody is in between",
+    );
     if hop.strict_host_keys == StrictHostKeys::No {
         tracing::warn!(text, "accepted because StrictHostKeyChecking is no");
         return Ok(());
@@ -161,8 +171,15 @@ fn judge_key(hop: &Hop, lines: &[Line], key: &PublicKey) -> Result<(), HostKeyPr
 fn unknown(hop: &Hop, name: &str, key: &PublicKey, lines: &[Line]) -> Result<(), HostKeyProblem> {
     match hop.strict_host_keys {
         StrictHostKeys::Yes => {
-            let files: Vec<String> = hop.known_hosts_files.iter().map(|file| file.display().to_string()).collect();
-            let authority = if lines.iter().any(|line| line.marker == Some(Marker::CertAuthority)) {
+            let files: Vec<String> = hop
+                .known_hosts_files
+                .iter()
+                .map(|file| file.display().to_string())
+                .collect();
+            let authority = if lines
+                .iter()
+                .any(|line| line.marker == Some(Marker::CertAuthority))
+            {
                 "it did not present a certificate of the authority that is trusted for it; "
             } else {
                 ""
@@ -196,11 +213,20 @@ fn append(file: &PathBuf, name: &str, key: &PublicKey) -> std::io::Result<()> {
     if let Some(directory) = Path::new(file).parent() {
         fs::create_dir_all(directory)?;
     }
-    let mut file = fs::File::options().append(true).create(true).mode(0o600).open(file)?;
+    let mut file = fs::File::options()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .open(file)?;
     file.write_all(format!("{name} {}\n", bare.join(" ")).as_bytes())
 }
 
-fn judge_certificate(hop: &Hop, lines: &[Line], certificate: &Certificate, now: u64) -> Result<(), HostKeyProblem> {
+fn judge_certificate(
+    hop: &Hop,
+    lines: &[Line],
+    certificate: &Certificate,
+    now: u64,
+) -> Result<(), HostKeyProblem> {
     let authority = certificate.signature_key();
     refuse_revoked(lines, authority, "the authority")?;
     refuse_revoked(lines, certificate.public_key(), "the host key")?;
@@ -215,7 +241,10 @@ fn judge_certificate(hop: &Hop, lines: &[Line], certificate: &Certificate, now: 
     let bad = |what: String| {
         problem(
             HostKeyProblemKind::Certificate,
-            format!("the certificate `{}` of {name} does not hold: {what}", certificate.key_id()),
+            format!(
+                "the certificate `{}` of {name} does not hold: {what}",
+                certificate.key_id()
+            ),
         )
     };
     if certificate.cert_type() != CertType::Host {
@@ -225,15 +254,29 @@ fn judge_certificate(hop: &Hop, lines: &[Line], certificate: &Certificate, now: 
         return Err(bad(format!("its critical option `{option}` is not known")));
     }
     let principals = certificate.valid_principals();
-    if !principals.iter().any(|principal| matching_list([principal.as_str()], name)) {
-        return Err(bad(format!("it is for {}", if principals.is_empty() { "nobody".to_owned() } else { principals.join(", ") })));
+    if !principals
+        .iter()
+        .any(|principal| matching_list([principal.as_str()], name))
+    {
+        return Err(bad(format!(
+            "it is for {}",
+            if principals.is_empty() {
+                "nobody".to_owned()
+            } else {
+                principals.join(", ")
+            }
+        )));
     }
     if now < certificate.valid_after() {
-        return Err(bad("it is not valid yet; is this machine's clock right?".to_owned()));
+        return Err(bad(
+            "it is not valid yet; is this machine's clock right?".to_owned()
+        ));
     }
     if now >= certificate.valid_before() {
         return Err(bad("it has expired; is this machine's clock right?".to_owned()));
     }
     let prints = [authority.fingerprint(HashAlg::Sha256)];
-    certificate.validate_at(now, prints.iter()).map_err(|error| bad(error.to_string()))
+    certificate
+        .validate_at(now, prints.iter())
+        .map_err(|error| bad(error.to_string()))
 }

@@ -32,11 +32,15 @@ fn quoted(error: quote::NulByte) -> RunError {
 
 async fn lock(runner: &SlurmRunner, lease: &LeaseId) -> Result<LockedLease, RunError> {
     let (state, lease, profile) = (runner.state.clone(), lease.clone(), runner.profile.name.clone());
-    blocking(move || LockedLease::open(&state, &lease, &profile)).await?.map_err(lease_error)
+    blocking(move || LockedLease::open(&state, &lease, &profile))
+        .await?
+        .map_err(lease_error)
 }
 
 async fn save(lease: LockedLease) -> Result<LockedLease, RunError> {
-    blocking(move || lease.save().map(|()| lease)).await?.map_err(lease_error)
+    blocking(move || lease.save().map(|()| lease))
+        .await?
+        .map_err(lease_error)
 }
 
 /// An allocation of the lease: one that is held, or a new one. `not` is one that proved to be over.
@@ -88,7 +92,10 @@ async fn submit(
 ) -> Result<LeaseRecord, RunError> {
     let (generation, name) = (lease.record.generation(), lease.record.job_name());
     let launcher = format!("{name}.launcher");
-    let mut arguments = vec![generation.clone(), runner.profile.idle_timeout().as_secs().to_string()];
+    let mut arguments = vec![
+        generation.clone(),
+        runner.profile.idle_timeout().as_secs().to_string(),
+    ];
     if runner.scheduler() == Scheduler::Slurm {
         arguments.extend(sbatch_options(&runner.profile, &name, nodes));
     }
@@ -119,13 +126,15 @@ async fn submit(
         SubmitAnswer::Refused { refusal, message } => {
             lease.record.phase = LeasePhase::Ended;
             save(lease).await?;
-            Err(RunError::new(FailureKind::Refused, format!("Slurm refused the allocation: {message}")).hint(
-                format!(
-                    "check `{}` of profile `{}`; `sbatch --test-only` on the login node tries it by hand",
-                    refusal.profile_key(),
-                    runner.profile.name
-                ),
-            ))
+            Err(RunError::new(
+                FailureKind::Refused,
+                format!("Slurm refused the allocation: {message}"),
+            )
+            .hint(format!(
+                "check `{}` of profile `{}`; `sbatch --test-only` on the login node tries it by hand",
+                refusal.profile_key(),
+                runner.profile.name
+            )))
         }
         SubmitAnswer::Unclear { message } => Err(RunError::new(
             FailureKind::Unreachable,
@@ -154,11 +163,18 @@ async fn look(runner: &SlurmRunner, session: &Session, record: &LeaseRecord) -> 
         if done.code != 0 {
             return Err(RunError::new(
                 FailureKind::Unreachable,
-                format!("an earlier submission is unclear, and Slurm cannot be asked about it: {}", done.complaint()),
+                format!(
+                    "an earlier submission is unclear, and Slurm cannot be asked about it: {}",
+                    done.complaint()
+                ),
             )
             .hint("try again when squeue and sacct answer on the login node"));
         }
-        let mut jobs: Vec<u64> = done.text().lines().filter_map(|line| line.trim().parse().ok()).collect();
+        let mut jobs: Vec<u64> = done
+            .text()
+            .lines()
+            .filter_map(|line| line.trim().parse().ok())
+            .collect();
         jobs.sort_unstable();
         jobs.dedup();
         if !jobs.is_empty() {
@@ -170,11 +186,18 @@ async fn look(runner: &SlurmRunner, session: &Session, record: &LeaseRecord) -> 
 
 async fn cancel_job(session: &Session, job: u64) -> Result<(), RunError> {
     let control = session.control().await?;
-    control.run(&format!("scancel {job}")).await.map_err(lost).map(drop)
+    control
+        .run(&format!("scancel {job}"))
+        .await
+        .map_err(lost)
+        .map(drop)
 }
 
 /// The allocation in the queue. `None`: Slurm says that it is not there; an error: nothing was observed.
-pub(super) async fn queue_row(control: &Agent, job: u64) -> Result<Result<Option<QueueRow>, String>, RunError> {
+pub(super) async fn queue_row(
+    control: &Agent,
+    job: u64,
+) -> Result<Result<Option<QueueRow>, String>, RunError> {
     let done = control
         .run(&format!("squeue -h -j {job} -t all -o '{}'", squeue::FORMAT))
         .await
@@ -187,7 +210,10 @@ pub(super) async fn queue_row(control: &Agent, job: u64) -> Result<Result<Option
 }
 
 /// The accounting rows of a job, or why there was no answer.
-pub(super) async fn accounting(control: &Agent, job: u64) -> Result<Result<Vec<AccountingRow>, String>, RunError> {
+pub(super) async fn accounting(
+    control: &Agent,
+    job: u64,
+) -> Result<Result<Vec<AccountingRow>, String>, RunError> {
     let done = control
         .run(&format!("timeout 60 sacct -nP -j {job} -o {}", sacct::FORMAT))
         .await
@@ -195,7 +221,10 @@ pub(super) async fn accounting(control: &Agent, job: u64) -> Result<Result<Vec<A
     if done.code != 0 {
         return Ok(Err(done.complaint()));
     }
-    Ok(Ok(sacct::parse(sacct::FORMAT, &done.text()).into_iter().filter_map(Result::ok).collect()))
+    Ok(Ok(sacct::parse(sacct::FORMAT, &done.text())
+        .into_iter()
+        .filter_map(Result::ok)
+        .collect()))
 }
 
 fn records(runner: &SlurmRunner) -> Result<Vec<LeaseId>, RunError> {
@@ -251,7 +280,11 @@ async fn status(
         );
         let done = control.run(&script).await.map_err(lost)?;
         let over = done.code != 0 || done.text().starts_with("closed");
-        status.state = if over { "ended".to_owned() } else { "RUNNING".to_owned() };
+        status.state = if over {
+            "ended".to_owned()
+        } else {
+            "RUNNING".to_owned()
+        };
         status.nodes = session.agent.login().host.clone();
         return Ok((status, over));
     }
@@ -271,7 +304,9 @@ async fn status(
         Ok(None) => match accounting(&control, job).await? {
             Ok(rows) => {
                 let row = sacct::select(&rows, None).0.cloned();
-                let over = row.as_ref().is_some_and(|row| row.state.phase() == JobPhase::Ended);
+                let over = row
+                    .as_ref()
+                    .is_some_and(|row| row.state.phase() == JobPhase::Ended);
                 status.state = row.map_or_else(|| "not in the queue".to_owned(), |row| row.state.to_string());
                 Ok((status, over))
             }
@@ -316,11 +351,20 @@ pub(super) async fn release(runner: &SlurmRunner) -> Result<Vec<LeaseStatus>, Ru
             if begun.elapsed() > RELEASE_LIMIT {
                 return Err(RunError::new(
                     FailureKind::Unreachable,
-                    format!("job {:?} is still {} after {} s", lease.record.job, status.state, RELEASE_LIMIT.as_secs()),
+                    format!(
+                        "job {:?} is still {} after {} s",
+                        lease.record.job,
+                        status.state,
+                        RELEASE_LIMIT.as_secs()
+                    ),
                 )
                 .hint("look at it with `squeue --me` on the login node: as it stands, it costs node hours"));
             }
-            let patience = if status.state == "PENDING" { Duration::ZERO } else { Duration::from_secs(3) };
+            let patience = if status.state == "PENDING" {
+                Duration::ZERO
+            } else {
+                Duration::from_secs(3)
+            };
             if !asked && begun.elapsed() >= patience {
                 asked = true;
                 if let (Some(job), Scheduler::Slurm) = (lease.record.job, runner.scheduler()) {

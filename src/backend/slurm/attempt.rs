@@ -38,7 +38,10 @@ const TAIL: u64 = 4096;
 /// How following ended.
 enum Followed {
     /// The launcher wrote its record.
-    Ended { result: Option<StepResult>, said: String },
+    Ended {
+        result: Option<StepResult>,
+        said: String,
+    },
     /// The launcher did not take it: nothing ran.
     NotTaken { why: String },
     /// The allocation is over without a record.
@@ -92,18 +95,26 @@ impl<'a> Evaluation<'a> {
 
     async fn write_journal(&self) -> Result<(), RunError> {
         let (journal, record) = (self.runner.journal.clone(), self.record.clone());
-        blocking(move || journal.write(&record)).await?.map_err(|error: JournalError| local_storage(error))
+        blocking(move || journal.write(&record))
+            .await?
+            .map_err(|error: JournalError| local_storage(error))
     }
 
     pub(super) async fn run(mut self, session: Arc<Session>) -> Result<Report, RunError> {
-        let directory = self.runner.state.join("logs").join(self.record.invocation.as_str());
+        let directory = self
+            .runner
+            .state
+            .join("logs")
+            .join(self.record.invocation.as_str());
         let mut spool = Spool::open(&directory).map_err(local_storage)?;
         let (lease, followed, session) = self.to_the_end(session, &mut spool).await?;
         self.watch.mark("ended");
         let (verdict, evidence) = self.settle(&session, &lease, followed, &spool).await?;
         self.watch.mark("classified");
         let report = self.report(&session, &lease, verdict, evidence, &spool).await?;
-        self.record.completed(report.clone()).map_err(|error| internal("journal")(error.to_string()))?;
+        self.record
+            .completed(report.clone())
+            .map_err(|error| internal("journal")(error.to_string()))?;
         self.write_journal().await?;
         // The workspace has served; the launcher removes it when nothing runs. Should this be lost, `gc` finds it.
         let drop_tree = format!("drop {}", self.name());
@@ -112,7 +123,9 @@ impl<'a> Evaluation<'a> {
             drop(batch.run(&tell));
             drop(session.agent.send(batch).await);
         }
-        self.record.acknowledged().map_err(|error| internal("journal")(error.to_string()))?;
+        self.record
+            .acknowledged()
+            .map_err(|error| internal("journal")(error.to_string()))?;
         self.write_journal().await?;
         Ok(report)
     }
@@ -126,8 +139,14 @@ impl<'a> Evaluation<'a> {
         let mut over: Option<LeaseRecord> = None;
         let mut moves = 0;
         loop {
-            let lease =
-                allocate::ensure(self.runner, &session, self.request.nodes, over.as_ref(), self.observer).await?;
+            let lease = allocate::ensure(
+                self.runner,
+                &session,
+                self.request.nodes,
+                over.as_ref(),
+                self.observer,
+            )
+            .await?;
             self.record
                 .submitting(lease.generation(), self.runner.clock.now())
                 .map_err(|error| internal("journal")(error.to_string()))?;
@@ -136,7 +155,9 @@ impl<'a> Evaluation<'a> {
                 match self.send_and_follow(&session, &lease, spool).await {
                     Ok(Followed::NotTaken { why }) => break why,
                     Ok(followed) => return Ok((lease, followed, session)),
-                    Err(error) if error.kind == FailureKind::Unreachable => session = self.reach_again(error).await?,
+                    Err(error) if error.kind == FailureKind::Unreachable => {
+                        session = self.reach_again(error).await?
+                    }
                     Err(error) => return Err(error),
                 }
             };
@@ -148,7 +169,9 @@ impl<'a> Evaluation<'a> {
                 )
                 .hint("an allocation must be longer than --timeout; see `allocation_time` in the profile"));
             }
-            self.record.withdrawn().map_err(|error| internal("journal")(error.to_string()))?;
+            self.record
+                .withdrawn()
+                .map_err(|error| internal("journal")(error.to_string()))?;
             over = Some(lease);
         }
     }
@@ -185,18 +208,25 @@ impl<'a> Evaluation<'a> {
         if !known.has(&id) {
             delta = stage::pack_delta(&known, &self.request.candidate, &self.manifest).await?;
             if let Some(delta) = &delta {
-                self.observer.phase(&Phase::Staging { sent: delta.size(), total: Some(delta.size()) });
+                self.observer.phase(&Phase::Staging {
+                    sent: delta.size(),
+                    total: Some(delta.size()),
+                });
             } else {
                 self.upload(session, &mut known).await?;
             }
         }
         loop {
-            let (answers, enqueued, follow) = self.send(session, lease, &archive, delta.as_ref(), spool).await?;
+            let (answers, enqueued, follow) =
+                self.send(session, lease, &archive, delta.as_ref(), spool).await?;
             let mut published = true;
             for answer in answers {
                 let done = answer.answer().await.map_err(lost)?;
                 published &= done.code == 0;
-                if done.code != 0 && done.code != codes::MISSING_SNAPSHOT && done.complaint().contains("space") {
+                if done.code != 0
+                    && done.code != codes::MISSING_SNAPSHOT
+                    && done.complaint().contains("space")
+                {
                     return Err(stage::storage_error(&done));
                 }
             }
@@ -207,7 +237,9 @@ impl<'a> Evaluation<'a> {
                         known.published(&id, None);
                     }
                     self.watch.mark("sent");
-                    self.record.submitted().map_err(|error| internal("journal")(error.to_string()))?;
+                    self.record
+                        .submitted()
+                        .map_err(|error| internal("journal")(error.to_string()))?;
                     return self.follow(session, lease, follow, spool).await;
                 }
                 codes::MISSING_SNAPSHOT => {
@@ -217,7 +249,9 @@ impl<'a> Evaluation<'a> {
                     self.upload(session, &mut known).await?;
                 }
                 codes::GENERATION_CLOSED | codes::GENERATION_MISSING => {
-                    return Ok(Followed::NotTaken { why: "the allocation had ended".to_owned() });
+                    return Ok(Followed::NotTaken {
+                        why: "the allocation had ended".to_owned(),
+                    });
                 }
                 _ => return Err(stage::storage_error(&done)),
             }
@@ -232,7 +266,14 @@ impl<'a> Evaluation<'a> {
         let there = checked_call("has_snapshot", &[id.as_str()])?;
         if session.agent.run(&there).await.map_err(lost)?.code != 0 {
             let mark = self.mark()?;
-            stage::upload(session, &self.request.candidate, &self.manifest, &mark, self.observer).await?;
+            stage::upload(
+                session,
+                &self.request.candidate,
+                &self.manifest,
+                &mark,
+                self.observer,
+            )
+            .await?;
         }
         known.published(&id, Some(Arc::clone(&self.manifest)));
         Ok(())
@@ -253,14 +294,18 @@ impl<'a> Evaluation<'a> {
         delta: Option<&PackedDelta>,
         spool: &Spool,
     ) -> Result<(Vec<Pending<Done>>, Pending<Done>, Follow), RunError> {
-        let (id, name, mark, generation) = (self.manifest.id(), self.name(), self.mark()?, lease.generation());
+        let (id, name, mark, generation) =
+            (self.manifest.id(), self.name(), self.mark()?, lease.generation());
         let mut batch = session.agent.batch();
         let mut answers = match delta {
             Some(delta) => stage::add_delta(&mut batch, &id, delta, &mark)?,
             None => Vec::new(),
         };
         answers.push(batch.unpack(&mark, archive));
-        let enqueued = batch.run(&checked_call("enqueue", &[&generation, &name, id.as_str(), &mark])?);
+        let enqueued = batch.run(&checked_call(
+            "enqueue",
+            &[&generation, &name, id.as_str(), &mark],
+        )?);
         let follow = batch.follow(&generation, &name, 0, spool.stdout.size, spool.stderr.size);
         session.agent.send(batch).await.map_err(lost)?;
         Ok((answers, enqueued, follow))
@@ -297,7 +342,10 @@ impl<'a> Evaluation<'a> {
                     continue;
                 }
             };
-            if let FollowEvent::Line { by_step: false, words } = &event
+            if let FollowEvent::Line {
+                by_step: false,
+                words,
+            } = &event
                 && words.starts_with("claimed")
             {
                 claimed = true;
@@ -338,11 +386,17 @@ impl<'a> Evaluation<'a> {
                     .inspect_err(|error| tracing::warn!(%error, "the result file is malformed"))
                     .ok();
                 if let Some(result) = &result {
-                    for (stream, announced) in [(Stream::Stdout, result.stdout), (Stream::Stderr, result.stderr)] {
+                    for (stream, announced) in
+                        [(Stream::Stdout, result.stdout), (Stream::Stderr, result.stderr)]
+                    {
                         let arrived = spool.copy(stream).size;
                         if arrived != announced {
                             return Err(lost(AgentError {
-                                reason: format!("{} bytes of {} arrived, {announced} were announced", arrived, stream.file_name()),
+                                reason: format!(
+                                    "{} bytes of {} arrived, {announced} were announced",
+                                    arrived,
+                                    stream.file_name()
+                                ),
                             }));
                         }
                     }
@@ -367,8 +421,12 @@ impl<'a> Evaluation<'a> {
             (true, "started") => {
                 self.watch.mark("started");
                 self.node = parts.nth(1).map(str::to_owned);
-                self.observer.phase(&Phase::Running { node: self.node.clone() });
-                self.record.running().map_err(|error| internal("journal")(error.to_string()))?;
+                self.observer.phase(&Phase::Running {
+                    node: self.node.clone(),
+                });
+                self.record
+                    .running()
+                    .map_err(|error| internal("journal")(error.to_string()))?;
             }
             _ => {}
         }
@@ -408,7 +466,11 @@ impl<'a> Evaluation<'a> {
             Some(row) => {
                 if row.state.phase() == JobPhase::Waiting {
                     let reason = pending::sentence(&row.reason);
-                    self.observer.phase(&Phase::Queued { job, reason: reason.clone(), start: row.start });
+                    self.observer.phase(&Phase::Queued {
+                        job,
+                        reason: reason.clone(),
+                        start: row.start,
+                    });
                     if pending::never_starts(&row.reason) {
                         return self.never_starts(session, lease, job, &reason).await;
                     }
@@ -420,7 +482,9 @@ impl<'a> Evaluation<'a> {
             }
             // Not in the queue: over only if accounting says so.
             None => allocate::accounting(&control, job).await?.is_ok_and(|rows| {
-                sacct::select(&rows, None).0.is_some_and(|row| row.state.phase() == JobPhase::Ended)
+                sacct::select(&rows, None)
+                    .0
+                    .is_some_and(|row| row.state.phase() == JobPhase::Ended)
             }),
         };
         self.queue = row.or(self.queue.take());
@@ -438,7 +502,9 @@ impl<'a> Evaluation<'a> {
             return Ok(None);
         }
         if !claimed && self.withdraw(session, lease).await? {
-            return Ok(Some(Followed::NotTaken { why: "the allocation ended before it took the request".to_owned() }));
+            return Ok(Some(Followed::NotTaken {
+                why: "the allocation ended before it took the request".to_owned(),
+            }));
         }
         Ok(Some(Followed::AllocationOver))
     }
@@ -469,8 +535,14 @@ impl<'a> Evaluation<'a> {
         self.withdraw(session, lease).await?;
         let control = session.control().await?;
         control.run(&format!("scancel {job}")).await.map_err(lost)?;
-        Err(RunError::new(FailureKind::Refused, format!("job {job} would never start: {reason}; it was cancelled"))
-            .hint(format!("check `allocation_time` and [profiles.{}.slurm]", self.runner.profile.name)))
+        Err(RunError::new(
+            FailureKind::Refused,
+            format!("job {job} would never start: {reason}; it was cancelled"),
+        )
+        .hint(format!(
+            "check `allocation_time` and [profiles.{}.slurm]",
+            self.runner.profile.name
+        )))
     }
 
     /// From what was followed to a verdict, asking accounting as far as it is needed.
@@ -495,7 +567,13 @@ impl<'a> Evaluation<'a> {
                 evidence.launch_said = said;
             }
             Followed::Withdrawn => {
-                return Ok((Verdict { outcome: Outcome::Cancelled, cause: Cause::CancelledByUs }, evidence));
+                return Ok((
+                    Verdict {
+                        outcome: Outcome::Cancelled,
+                        cause: Cause::CancelledByUs,
+                    },
+                    evidence,
+                ));
             }
             Followed::AllocationOver | Followed::NotTaken { .. } => {}
         }
@@ -503,13 +581,19 @@ impl<'a> Evaluation<'a> {
         let mut pause = Duration::from_millis(50);
         loop {
             let decision = classify(&evidence);
-            let confirmed = evidence.step.as_ref().is_some_and(|row| row.state.phase() == JobPhase::Ended);
+            let confirmed = evidence
+                .step
+                .as_ref()
+                .is_some_and(|row| row.state.phase() == JobPhase::Ended);
             let waited = begun.elapsed();
             if let Decision::Final(verdict) = decision {
                 let clean = self.runner.scheduler() == Scheduler::Local
                     || confirmed
                     || waited > CONFIRM_LIMIT
-                    || evidence.result.as_ref().is_none_or(|result| result.step.is_none());
+                    || evidence
+                        .result
+                        .as_ref()
+                        .is_none_or(|result| result.step.is_none());
                 if clean {
                     let amended = amend(&verdict, &evidence);
                     return Ok((amended.unwrap_or(verdict), evidence));
@@ -557,13 +641,21 @@ impl<'a> Evaluation<'a> {
         if announced > 0 {
             self.observer.phase(&Phase::Collecting);
             let generation = lease.generation();
-            (artifacts, missing_artifacts) =
-                collect::artifacts(session, &generation, &self.name(), announced, &self.request.artifact_target).await?;
+            (artifacts, missing_artifacts) = collect::artifacts(
+                session,
+                &generation,
+                &self.name(),
+                announced,
+                &self.request.artifact_target,
+            )
+            .await?;
         }
         for path in &self.request.artifacts {
             let wanted = self.request.artifact_target.join(path.as_str());
             if !artifacts.iter().any(|artifact| artifact.starts_with(&wanted)) {
-                missing_artifacts.push(format!("{path}: not there after the command (links are not followed)"));
+                missing_artifacts.push(format!(
+                    "{path}: not there after the command (links are not followed)"
+                ));
             }
         }
         let peer = session.transport.describe();
@@ -578,7 +670,9 @@ impl<'a> Evaluation<'a> {
             connection: peer.facts,
             job: lease.job,
             step: result.and_then(|result| result.step),
-            node: result.and_then(|result| result.host.clone()).or(self.node.clone()),
+            node: result
+                .and_then(|result| result.host.clone())
+                .or(self.node.clone()),
             gpus: result.and_then(|result| result.gpus.clone()),
             cpus: result.and_then(|result| result.cpus.clone()),
             container: match &self.runner.profile.launch.container {
@@ -607,11 +701,13 @@ impl<'a> Evaluation<'a> {
 
 /// The step that bears the attempt's name, where the step itself could not say its number.
 fn step_named(rows: &[crate::slurm::AccountingRow], name: &str) -> Option<u32> {
-    rows.iter().find(|row| row.name == name).and_then(|row| match row.kind {
-        crate::slurm::RowKind::Step(number) => Some(number),
-        crate::slurm::RowKind::Allocation
-        | crate::slurm::RowKind::Batch
-        | crate::slurm::RowKind::Extern
-        | crate::slurm::RowKind::Other(_) => None,
-    })
+    rows.iter()
+        .find(|row| row.name == name)
+        .and_then(|row| match row.kind {
+            crate::slurm::RowKind::Step(number) => Some(number),
+            crate::slurm::RowKind::Allocation
+            | crate::slurm::RowKind::Batch
+            | crate::slurm::RowKind::Extern
+            | crate::slurm::RowKind::Other(_) => None,
+        })
 }

@@ -23,7 +23,12 @@ pub(super) async fn artifacts(
     target: &Path,
 ) -> Result<(Vec<PathBuf>, Vec<String>), RunError> {
     if list_size > LONGEST_LIST {
-        return Ok((Vec::new(), vec![format!("the list of artifacts has {list_size} bytes; nothing was fetched")]));
+        return Ok((
+            Vec::new(),
+            vec![format!(
+                "the list of artifacts has {list_size} bytes; nothing was fetched"
+            )],
+        ));
     }
     let list = checked_call("send_list", &[generation, name])?;
     let done = session.agent.run(&list).await.map_err(lost)?;
@@ -58,8 +63,10 @@ async fn fetch(
 ) -> Result<PathBuf, Fetch> {
     let run = |error| Fetch::Run(error);
     let (target, wanted) = (target.to_owned(), artifact.clone());
-    let mut receiver =
-        blocking(move || Receiver::begin(&target, wanted)).await.map_err(run)?.map_err(Fetch::Artifact)?;
+    let mut receiver = blocking(move || Receiver::begin(&target, wanted))
+        .await
+        .map_err(run)?
+        .map_err(Fetch::Artifact)?;
     let mut asked = 0;
     while asked < artifact.size {
         let mut batch = session.agent.batch();
@@ -84,13 +91,17 @@ async fn fetch(
             break;
         }
     }
-    blocking(move || receiver.finish()).await.map_err(run)?.map_err(Fetch::Artifact)
+    blocking(move || receiver.finish())
+        .await
+        .map_err(run)?
+        .map_err(Fetch::Artifact)
 }
 
 /// The list has NUL bytes, which a shell cannot pass on, so it comes as hex.
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    (digits.len() % 2 == 0).then(|| digits.chunks(2).map(pair).collect()).flatten()
+    (digits.len() % 2 == 0)
+        .then(|| digits.chunks(2).map(pair).collect())
+        .flatten()
 }
-

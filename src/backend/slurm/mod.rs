@@ -24,7 +24,9 @@ use crate::config::{Profile, RunnerKind};
 use crate::durable;
 use crate::ids::{InvocationId, LeaseId, hex};
 use crate::journal::{Journal, Record};
-use crate::runner::{EvaluationRequest, FailureKind, JobRunner, LeaseStatus, Observer, Phase, Report, RunError};
+use crate::runner::{
+    EvaluationRequest, FailureKind, JobRunner, LeaseStatus, Observer, Phase, Report, RunError,
+};
 use crate::slurm::Scheduler;
 use crate::snapshot::{self, Limits, Manifest, SnapshotError};
 
@@ -71,7 +73,15 @@ impl SlurmRunner {
             RunnerKind::SlurmSsh | RunnerKind::Skypilot => Scheduler::Slurm,
         };
         let session = session::Sessions::new(connector, &profile.remote_artifact_root, scheduler);
-        Ok(Self { profile, state: state.to_owned(), installation, run: run.to_owned(), journal, clock, session })
+        Ok(Self {
+            profile,
+            state: state.to_owned(),
+            installation,
+            run: run.to_owned(),
+            journal,
+            clock,
+            session,
+        })
     }
 
     fn scheduler(&self) -> Scheduler {
@@ -86,24 +96,35 @@ impl SlurmRunner {
         profile.ssh = None;
         let shape = serde_json::json!({ "profile": profile, "nodes": nodes });
         let mut hasher = Sha256::new();
-        for part in [self.run.as_str(), &self.installation, &self.profile.name, &shape.to_string()] {
+        for part in [
+            self.run.as_str(),
+            &self.installation,
+            &self.profile.name,
+            &shape.to_string(),
+        ] {
             hasher.update(part);
             hasher.update([0]);
         }
-        hex(&hasher.finalize())[..12].parse().map_err(|error| internal("lease id")(format!("{error}")))
+        hex(&hasher.finalize())[..12]
+            .parse()
+            .map_err(|error| internal("lease id")(format!("{error}")))
     }
 
     async fn take(&self, candidate: &Path) -> Result<Manifest, RunError> {
         let root = candidate.canonicalize().unwrap_or_else(|_| candidate.to_owned());
         let key = hex(&Sha256::digest(root.as_os_str().as_encoded_bytes()));
         let cache = self.state.join("cache").join(format!("stat-{}", &key[..16]));
-        blocking(move || snapshot::take(&root, Some(&cache), Limits::default())).await?.map_err(candidate_error)
+        blocking(move || snapshot::take(&root, Some(&cache), Limits::default()))
+            .await?
+            .map_err(candidate_error)
     }
 }
 
 /// Runs file work where it may block.
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, RunError> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| internal("file work")(error.to_string()))
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|error| internal("file work")(error.to_string()))
 }
 
 fn candidate_error(error: SnapshotError) -> RunError {
@@ -165,7 +186,10 @@ impl JobRunner for SlurmRunner {
         observer: &dyn Observer,
         cancel: CancellationToken,
     ) -> Result<Report, RunError> {
-        let mut watch = Stopwatch { start: Instant::now(), marks: Vec::new() };
+        let mut watch = Stopwatch {
+            start: Instant::now(),
+            marks: Vec::new(),
+        };
         if request.nodes > self.profile.max_nodes {
             return Err(RunError::new(
                 FailureKind::Config,
@@ -191,8 +215,7 @@ impl JobRunner for SlurmRunner {
         let (manifest, session) = tokio::join!(self.take(&request.candidate), self.session.get(observer));
         let (manifest, session) = (manifest?, session?);
         watch.mark("connected");
-        let invocation =
-            InvocationId::random().map_err(|error| internal("randomness")(error.to_string()))?;
+        let invocation = InvocationId::random().map_err(|error| internal("randomness")(error.to_string()))?;
         let record = Record::prepared(
             invocation,
             self.profile.name.clone(),
@@ -200,7 +223,9 @@ impl JobRunner for SlurmRunner {
             manifest.id(),
             self.clock.now(),
         );
-        attempt::Evaluation::new(self, request, manifest, record, observer, cancel, watch).run(session).await
+        attempt::Evaluation::new(self, request, manifest, record, observer, cancel, watch)
+            .run(session)
+            .await
     }
 
     async fn leases(&self) -> Result<Vec<LeaseStatus>, RunError> {

@@ -31,13 +31,20 @@ pub(super) fn archive(
     );
     let mut exports = String::new();
     for (name, value) in &request.environment {
-        exports.push_str(&format!("export {name}={}\n", quote::sh(value.expose()).map_err(nul)?));
+        exports.push_str(&format!(
+            "export {name}={}\n",
+            quote::sh(value.expose()).map_err(nul)?
+        ));
     }
     let wrapper = match &profile.launch.container {
         Container::Wrapper { argv } => argv.clone(),
         Container::None | Container::Edf { .. } => Vec::new(),
     };
-    let artifacts: Vec<String> = request.artifacts.iter().map(|path| path.as_str().to_owned()).collect();
+    let artifacts: Vec<String> = request
+        .artifacts
+        .iter()
+        .map(|path| path.as_str().to_owned())
+        .collect();
     let mut files: Vec<(String, Vec<u8>, u32)> = vec![
         ("request".into(), fields.into_bytes(), 0o600),
         ("argv".into(), list(&request.argv)?, 0o600),
@@ -55,7 +62,9 @@ pub(super) fn archive(
         files.push(("step/env".into(), exports.into_bytes(), 0o600));
     }
     files.extend((0..request.nodes).map(|task| (format!("step/app.{task}"), Vec::new(), 0o600)));
-    pack(&files).map_err(|error| RunError::new(FailureKind::Internal, "the request cannot be packed").caused_by(error))
+    pack(&files).map_err(|error| {
+        RunError::new(FailureKind::Internal, "the request cannot be packed").caused_by(error)
+    })
 }
 
 fn pack(files: &[(String, Vec<u8>, u32)]) -> io::Result<Vec<u8>> {
@@ -79,7 +88,10 @@ fn list(words: &[String]) -> Result<Vec<u8>, RunError> {
     if words.iter().any(|word| word.contains('\0')) {
         return Err(RunError::new(FailureKind::Config, quote::NulByte.to_string()));
     }
-    Ok(words.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect())
+    Ok(words
+        .iter()
+        .flat_map(|word| [word.as_bytes(), b"\0"].concat())
+        .collect())
 }
 
 /// What the profile asks accelerators with, for `count` of them.
@@ -89,7 +101,9 @@ fn accelerators(profile: &Profile, count: Option<u32>) -> Option<String> {
         return Some(format!("--gpus-per-node={}", count.unwrap_or(provided)));
     }
     let gres = slurm.gres.as_ref()?;
-    let Some(count) = count else { return Some(format!("--gres={gres}")) };
+    let Some(count) = count else {
+        return Some(format!("--gres={gres}"));
+    };
     // `gpu:4` and `gpu:mi300a:4`: the count is the last part, if it is a number.
     let name = match gres.rsplit_once(':') {
         Some((name, number)) if number.bytes().all(|byte| byte.is_ascii_digit()) => name,
@@ -101,10 +115,16 @@ fn accelerators(profile: &Profile, count: Option<u32>) -> Option<String> {
 /// Every size of the step: nothing may come from what the batch step happened to be given.
 fn srun_options(profile: &Profile, request: &EvaluationRequest) -> Vec<String> {
     let nodes = request.nodes;
-    let mut options = vec![format!("--nodes={nodes}"), format!("--ntasks={nodes}"), "--ntasks-per-node=1".to_owned()];
+    let mut options = vec![
+        format!("--nodes={nodes}"),
+        format!("--ntasks={nodes}"),
+        "--ntasks-per-node=1".to_owned(),
+    ];
     let memory = profile.slurm.as_ref().and_then(|slurm| slurm.memory.as_deref());
     options.push(format!("--mem={}", memory.unwrap_or("0")));
-    if profile.exclusive && let Some(cpus) = profile.cpus_per_node {
+    if profile.exclusive
+        && let Some(cpus) = profile.cpus_per_node
+    {
         options.push(format!("--cpus-per-task={cpus}"));
     }
     options.extend(accelerators(profile, request.accelerators));
@@ -126,7 +146,9 @@ pub(super) fn sbatch_options(profile: &Profile, name: &str, nodes: u32) -> Vec<S
     if profile.exclusive {
         options.push("--exclusive".to_owned());
     }
-    let Some(slurm) = &profile.slurm else { return options };
+    let Some(slurm) = &profile.slurm else {
+        return options;
+    };
     options.push(format!("--partition={}", slurm.partition));
     let named = [
         ("account", &slurm.account),
@@ -136,8 +158,14 @@ pub(super) fn sbatch_options(profile: &Profile, name: &str, nodes: u32) -> Vec<S
         ("reservation", &slurm.reservation),
         ("exclude", &slurm.exclude),
     ];
-    options.extend(named.iter().filter_map(|(name, value)| Some(format!("--{name}={}", value.as_ref()?))));
-    if !profile.exclusive && let Some(cpus) = profile.cpus_per_node {
+    options.extend(
+        named
+            .iter()
+            .filter_map(|(name, value)| Some(format!("--{name}={}", value.as_ref()?))),
+    );
+    if !profile.exclusive
+        && let Some(cpus) = profile.cpus_per_node
+    {
         options.push(format!("--cpus-per-task={cpus}"));
     }
     options.extend(accelerators(profile, None));
@@ -166,7 +194,10 @@ mod tests {
             ("gpus_per_node=4", Some(2), "--gpus-per-node=2"),
         ] {
             let document = Document::parse(&text(gres)).unwrap();
-            assert_eq!(accelerators(document.profile("p").unwrap(), count).unwrap(), expected);
+            assert_eq!(
+                accelerators(document.profile("p").unwrap(), count).unwrap(),
+                expected
+            );
         }
     }
 }

@@ -43,7 +43,9 @@ impl Session {
             return Ok(Arc::clone(agent));
         }
         let root = &self.agent.login().root;
-        let agent = Agent::start(self.transport.as_ref(), root, self.scheduler).await.map_err(start_error)?;
+        let agent = Agent::start(self.transport.as_ref(), root, self.scheduler)
+            .await
+            .map_err(start_error)?;
         let agent = Arc::new(agent);
         *control = Some(Arc::clone(&agent));
         Ok(agent)
@@ -65,7 +67,12 @@ pub(super) struct Sessions {
 
 impl Sessions {
     pub(super) fn new(connector: Box<dyn Connector>, root: &str, scheduler: Scheduler) -> Self {
-        Self { connector, root: root.to_owned(), scheduler, current: Mutex::new(None) }
+        Self {
+            connector,
+            root: root.to_owned(),
+            scheduler,
+            current: Mutex::new(None),
+        }
     }
 
     pub(super) fn scheduler(&self) -> Scheduler {
@@ -79,14 +86,24 @@ impl Sessions {
             return Ok(Arc::clone(session));
         }
         let after = current.take().map(|_| "the connection was lost".to_owned());
-        observer.phase(&Phase::Connecting { to: self.connector.target(), after });
+        observer.phase(&Phase::Connecting {
+            to: self.connector.target(),
+            after,
+        });
         let transport = self.connector.connect().await?;
         let scheduler = match self.scheduler {
             Scheduler::Slurm => "slurm",
             Scheduler::Local => "local",
         };
-        let agent = Agent::start(transport.as_ref(), &self.root, scheduler).await.map_err(start_error)?;
-        let session = Arc::new(Session { transport, agent, control: Mutex::new(None), scheduler });
+        let agent = Agent::start(transport.as_ref(), &self.root, scheduler)
+            .await
+            .map_err(start_error)?;
+        let session = Arc::new(Session {
+            transport,
+            agent,
+            control: Mutex::new(None),
+            scheduler,
+        });
         *current = Some(Arc::clone(&session));
         Ok(session)
     }
@@ -105,12 +122,16 @@ fn start_error(error: StartError) -> RunError {
                 .hint("free space or inodes there, or set another `remote_artifact_root` in the profile")
                 .caused_by(error)
         }
-        StartError::Root { .. } => RunError::new(FailureKind::Config, "the remote artifact root cannot be used")
-            .hint("check `remote_artifact_root` in the profile")
-            .caused_by(error),
-        StartError::Open(_) | StartError::NoHello { .. } | StartError::Random(_) => {
-            RunError::new(FailureKind::Unreachable, "no shell could be started on the login node").caused_by(error)
+        StartError::Root { .. } => {
+            RunError::new(FailureKind::Config, "the remote artifact root cannot be used")
+                .hint("check `remote_artifact_root` in the profile")
+                .caused_by(error)
         }
+        StartError::Open(_) | StartError::NoHello { .. } | StartError::Random(_) => RunError::new(
+            FailureKind::Unreachable,
+            "no shell could be started on the login node",
+        )
+        .caused_by(error),
     }
 }
 

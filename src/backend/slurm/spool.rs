@@ -39,7 +39,10 @@ impl Spool {
             let size = file.metadata().map_err(FileError::at("read", &path))?.len();
             Ok(Copy { path, file, size })
         };
-        Ok(Self { stdout: open(Stream::Stdout)?, stderr: open(Stream::Stderr)? })
+        Ok(Self {
+            stdout: open(Stream::Stdout)?,
+            stderr: open(Stream::Stderr)?,
+        })
     }
 
     pub(super) fn copy(&mut self, stream: Stream) -> &mut Copy {
@@ -53,7 +56,9 @@ impl Spool {
 impl Copy {
     /// Takes the bytes at `offset`; what was there already is not taken twice.
     pub(super) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), FileError> {
-        self.file.write_all_at(data, offset).map_err(FileError::at("write", &self.path))?;
+        self.file
+            .write_all_at(data, offset)
+            .map_err(FileError::at("write", &self.path))?;
         self.size = self.size.max(offset + data.len() as u64);
         Ok(())
     }

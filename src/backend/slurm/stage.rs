@@ -35,9 +35,16 @@ impl Known {
     pub(super) fn load(state: &Path, cluster: &str, root: &str) -> Self {
         let key = hex(&Sha256::digest(format!("{cluster}\0{root}")));
         let directory = state.join("staged").join(&key[..16]);
-        let base = std::fs::read(directory.join("base")).ok().and_then(|bytes| Manifest::decode(&bytes)).map(Arc::new);
+        let base = std::fs::read(directory.join("base"))
+            .ok()
+            .and_then(|bytes| Manifest::decode(&bytes))
+            .map(Arc::new);
         let last = std::fs::read_to_string(directory.join("last")).ok();
-        Self { directory, base, last }
+        Self {
+            directory,
+            base,
+            last,
+        }
     }
 
     pub(super) fn has(&self, id: &SnapshotId) -> bool {
@@ -88,7 +95,9 @@ pub(super) async fn pack_delta(
     candidate: &Path,
     manifest: &Arc<Manifest>,
 ) -> Result<Option<PackedDelta>, RunError> {
-    let Some(base) = known.base.clone() else { return Ok(None) };
+    let Some(base) = known.base.clone() else {
+        return Ok(None);
+    };
     let (candidate, manifest) = (candidate.to_owned(), Arc::clone(manifest));
     let packed = blocking(move || -> Result<Option<PackedDelta>, SnapshotError> {
         let delta = base.delta_to(&manifest);
@@ -113,7 +122,10 @@ pub(super) fn add_delta(
 ) -> Result<Vec<Pending<Done>>, RunError> {
     let (archive, removed) = (format!("{mark}.delta"), format!("{mark}.removed"));
     let size = packed.archive.len().to_string();
-    let publish = call("publish_delta", &[id.as_str(), packed.base.as_str(), &archive, &size, &removed]);
+    let publish = call(
+        "publish_delta",
+        &[id.as_str(), packed.base.as_str(), &archive, &size, &removed],
+    );
     Ok(vec![
         batch.put(&archive, 0, &packed.archive),
         batch.put(&removed, 0, &packed.removed),
@@ -139,7 +151,10 @@ pub(super) async fn upload(
     let packing = {
         let (candidate, manifest) = (candidate.to_owned(), Arc::clone(manifest));
         tokio::task::spawn_blocking(move || {
-            let writer = Pieces { sender, buffer: Vec::with_capacity(PIECE) };
+            let writer = Pieces {
+                sender,
+                buffer: Vec::with_capacity(PIECE),
+            };
             snapshot::full_archive(&candidate, &manifest, writer).and_then(Pieces::finish)
         })
     };
@@ -174,10 +189,19 @@ pub(super) async fn upload(
 /// The cluster's storage refused something.
 pub(super) fn storage_error(done: &Done) -> RunError {
     let words = done.complaint();
-    let full = ["No space left", "quota", "Quota"].iter().any(|word| words.contains(word));
-    let message = if full { "the cluster's storage is full" } else { "the cluster's storage refused the files" };
-    RunError::new(FailureKind::RemoteStorage, format!("{message}: {}", words.lines().next().unwrap_or("no reason given")))
-        .hint("free space or inodes below `remote_artifact_root`, or set another one in the profile")
+    let full = ["No space left", "quota", "Quota"]
+        .iter()
+        .any(|word| words.contains(word));
+    let message = if full {
+        "the cluster's storage is full"
+    } else {
+        "the cluster's storage refused the files"
+    };
+    RunError::new(
+        FailureKind::RemoteStorage,
+        format!("{message}: {}", words.lines().next().unwrap_or("no reason given")),
+    )
+    .hint("free space or inodes below `remote_artifact_root`, or set another one in the profile")
 }
 
 /// Cuts what is packed into pieces and hands them over.
@@ -189,11 +213,17 @@ struct Pieces {
 impl Pieces {
     fn hand_over(&mut self) -> std::io::Result<()> {
         let piece = std::mem::replace(&mut self.buffer, Vec::with_capacity(PIECE));
-        self.sender.blocking_send(piece.into()).map_err(|_| std::io::ErrorKind::BrokenPipe.into())
+        self.sender
+            .blocking_send(piece.into())
+            .map_err(|_| std::io::ErrorKind::BrokenPipe.into())
     }
 
     fn finish(mut self) -> Result<(), SnapshotError> {
-        if self.buffer.is_empty() { Ok(()) } else { self.hand_over().map_err(SnapshotError::Write) }
+        if self.buffer.is_empty() {
+            Ok(())
+        } else {
+            self.hand_over().map_err(SnapshotError::Write)
+        }
     }
 }
 

@@ -9,7 +9,9 @@ pub(super) fn words(line: &str) -> Result<Option<(String, Vec<String>)>, String>
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
     }
-    let end = line.find(|c: char| c.is_ascii_whitespace() || c == '=' || c == '"').unwrap_or(line.len());
+    let end = line
+        .find(|c: char| c.is_ascii_whitespace() || c == '=' || c == '"')
+        .unwrap_or(line.len());
     let (keyword, mut rest) = line.split_at(end);
     rest = rest.trim_start();
     if let Some(after) = rest.strip_prefix('=') {
@@ -23,7 +25,9 @@ fn arguments(text: &str) -> Result<Vec<String>, String> {
     let mut chars = text.chars().peekable();
     loop {
         while chars.next_if(char::is_ascii_whitespace).is_some() {}
-        let Some(&first) = chars.peek() else { return Ok(words) };
+        let Some(&first) = chars.peek() else {
+            return Ok(words);
+        };
         if first == '#' {
             return Ok(words);
         }
@@ -64,7 +68,10 @@ mod tests {
         let cut = |line: &str| words(line).unwrap();
         assert_eq!(cut("  # x"), None);
         assert_eq!(cut("Port=22").unwrap(), ("port".into(), vec!["22".into()]));
-        assert_eq!(cut("User = jane # me").unwrap(), ("user".into(), vec!["jane".into()]));
+        assert_eq!(
+            cut("User = jane # me").unwrap(),
+            ("user".into(), vec!["jane".into()])
+        );
         assert_eq!(cut("IdentityAgent \"/a b/s\"").unwrap().1, ["/a b/s"]);
         assert_eq!(cut("X a\"b c\"d e").unwrap().1, ["ab cd", "e"]);
         assert!(words("X \"open").is_err());

@@ -3,13 +3,20 @@
 /// `*` and `?` over the whole of `text`, without regard to case if `fold`.
 pub(crate) fn glob(pattern: &str, text: &str, fold: bool) -> bool {
     let prepare = |text: &str| -> Vec<char> {
-        if fold { text.to_ascii_lowercase().chars().collect() } else { text.chars().collect() }
+        if fold {
+            text.to_ascii_lowercase().chars().collect()
+        } else {
+            text.chars().collect()
+        }
     };
     let (pattern, text) = (prepare(pattern), prepare(text));
     // The usual two-pointer walk: `star` remembers where to go back to.
     let (mut p, mut t, mut star) = (0, 0, None);
     while t < text.len() {
-        if pattern.get(p).is_some_and(|c| *c == '?' || (*c != '*' && *c == text[t])) {
+        if pattern
+            .get(p)
+            .is_some_and(|c| *c == '?' || (*c != '*' && *c == text[t]))
+        {
             p += 1;
             t += 1;
         } else if pattern.get(p) == Some(&'*') {

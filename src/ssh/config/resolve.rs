@@ -40,7 +40,10 @@ impl Values {
 }
 
 fn at(place: &str, message: impl Into<String>) -> ConfigError {
-    ConfigError { place: Some(place.to_owned()), message: message.into() }
+    ConfigError {
+        place: Some(place.to_owned()),
+        message: message.into(),
+    }
 }
 
 /// Resolves `alias` to the hosts on the way to it.
@@ -48,8 +51,15 @@ fn at(place: &str, message: impl Into<String>) -> ConfigError {
 /// # Errors
 /// With file and line, what is wrong and what was expected.
 pub fn resolve(alias: &str, sources: &Sources, environment: &Environment) -> Result<Route, ConfigError> {
-    let mut route = Route { hops: Vec::new(), remarks: Vec::new() };
-    let target = Wanted { name: alias.to_owned(), user: None, port: None };
+    let mut route = Route {
+        hops: Vec::new(),
+        remarks: Vec::new(),
+    };
+    let target = Wanted {
+        name: alias.to_owned(),
+        user: None,
+        port: None,
+    };
     hops(&target, sources, environment, &mut route, 0, true)?;
     Ok(route)
 }
@@ -72,16 +82,27 @@ fn hops(
     if depth > MOST_HOPS {
         return Err(ConfigError {
             place: None,
-            message: format!("the ProxyJump of `{}` leads through more than {MOST_HOPS} hosts: a loop?", wanted.name),
+            message: format!(
+                "the ProxyJump of `{}` leads through more than {MOST_HOPS} hosts: a loop?",
+                wanted.name
+            ),
         });
     }
-    let values = Reader { wanted, environment, sources }.read()?;
+    let values = Reader {
+        wanted,
+        environment,
+        sources,
+    }
+    .read()?;
     let (hop, jump) = finish(wanted, &values, environment, route)?;
     if let Some((jump, place)) = jump.filter(|_| jumps) {
         let list: Vec<&str> = jump.split(',').map(str::trim).collect();
         for (index, item) in list.iter().enumerate() {
             let next = parse_jump(item).ok_or_else(|| {
-                at(&place, format!("ProxyJump `{item}` is not [user@]host[:port] or ssh://[user@]host[:port]"))
+                at(
+                    &place,
+                    format!("ProxyJump `{item}` is not [user@]host[:port] or ssh://[user@]host[:port]"),
+                )
             })?;
             // Only the first of several is reached by its own ProxyJump; the others are reached through it (ssh_config(5)).
             hops(&next, sources, environment, route, depth + 1, index == 0)?;
@@ -112,7 +133,11 @@ fn parse_jump(text: &str) -> Option<Wanted> {
         Some(port) => Some(port.parse().ok()?),
         None => None,
     };
-    (!name.is_empty()).then(|| Wanted { name: name.to_owned(), user, port })
+    (!name.is_empty()).then(|| Wanted {
+        name: name.to_owned(),
+        user,
+        port,
+    })
 }
 
 struct Reader<'a> {
@@ -143,7 +168,10 @@ impl Reader<'_> {
         Ok(())
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the state of one reading, handed down through includes")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the state of one reading, handed down through includes"
+    )]
     fn file(
         &self,
         path: &Path,
@@ -155,15 +183,25 @@ impl Reader<'_> {
         users: bool,
     ) -> Result<(), ConfigError> {
         if depth > DEEPEST_INCLUDE {
-            return Err(at(&path.display().to_string(), "Include goes deeper than 16 files: a loop?"));
+            return Err(at(
+                &path.display().to_string(),
+                "Include goes deeper than 16 files: a loop?",
+            ));
         }
         let text = match fs::read(path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) if depth == 0 && !(users && self.sources.named) && error.kind() == std::io::ErrorKind::NotFound => {
+            Err(error)
+                if depth == 0
+                    && !(users && self.sources.named)
+                    && error.kind() == std::io::ErrorKind::NotFound =>
+            {
                 return Ok(());
             }
             Err(error) => {
-                return Err(ConfigError { place: None, message: format!("cannot read {}: {error}", path.display()) });
+                return Err(ConfigError {
+                    place: None,
+                    message: format!("cannot read {}: {error}", path.display()),
+                });
             }
         };
         if users && let Ok(metadata) = fs::metadata(path) {
@@ -171,13 +209,17 @@ impl Reader<'_> {
             if strange || metadata.mode() & 0o022 != 0 {
                 return Err(ConfigError {
                     place: Some(path.display().to_string()),
-                    message: "bad owner or permissions: it must be yours and writable by nobody else (chmod 600)".to_owned(),
+                    message:
+                        "bad owner or permissions: it must be yours and writable by nobody else (chmod 600)"
+                            .to_owned(),
                 });
             }
         }
         for (number, line) in text.lines().enumerate() {
             let place = format!("{}:{}", path.display(), number + 1);
-            let Some((keyword, words)) = lexer::words(line).map_err(|error| at(&place, error))? else { continue };
+            let Some((keyword, words)) = lexer::words(line).map_err(|error| at(&place, error))? else {
+                continue;
+            };
             match keyword.as_str() {
                 "host" => *active = list(words.iter().map(String::as_str), &self.wanted.name),
                 "match" => *active = self.matches(&words, values, finals, second, &place)?,
@@ -205,7 +247,11 @@ impl Reader<'_> {
         place: &str,
     ) -> Result<(), ConfigError> {
         if !known(keyword) {
-            if values.ignore_unknown.iter().any(|pattern| glob(pattern, keyword, true)) {
+            if values
+                .ignore_unknown
+                .iter()
+                .any(|pattern| glob(pattern, keyword, true))
+            {
                 return Ok(());
             }
             let meant = nearest(keyword).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
@@ -218,11 +264,16 @@ impl Reader<'_> {
             return Ok(());
         }
         if keyword == "ignoreunknown" {
-            values.ignore_unknown.extend(words.iter().flat_map(|word| word.split(',')).map(str::to_owned));
+            values
+                .ignore_unknown
+                .extend(words.iter().flat_map(|word| word.split(',')).map(str::to_owned));
             return Ok(());
         }
         let several = keyword == "identityfile" || keyword == "certificatefile";
-        let value = Value { words, place: place.to_owned() };
+        let value = Value {
+            words,
+            place: place.to_owned(),
+        };
         let entry = values.map.entry(keyword.to_owned()).or_default();
         if entry.is_empty() || (several && !entry.iter().any(|have| have.words == value.words)) {
             entry.push(value);
@@ -232,7 +283,11 @@ impl Reader<'_> {
 
     fn included(&self, pattern: &str) -> Vec<PathBuf> {
         let expanded = tilde(pattern, &self.environment.home);
-        let full = if expanded.is_absolute() { expanded } else { self.environment.home.join(".ssh").join(expanded) };
+        let full = if expanded.is_absolute() {
+            expanded
+        } else {
+            self.environment.home.join(".ssh").join(expanded)
+        };
         glob_files(&full)
     }
 
@@ -278,7 +333,12 @@ impl Reader<'_> {
                 "host" => patterns(&argument()?, &host()),
                 "originalhost" => patterns(&argument()?, &self.wanted.name),
                 "user" => {
-                    let user = self.wanted.user.as_deref().or(values.text("user")).unwrap_or(&self.environment.user);
+                    let user = self
+                        .wanted
+                        .user
+                        .as_deref()
+                        .or(values.text("user"))
+                        .unwrap_or(&self.environment.user);
                     patterns(&argument()?, user)
                 }
                 "localuser" => patterns(&argument()?, &self.environment.user),
@@ -317,9 +377,12 @@ fn glob_files(path: &Path) -> Vec<PathBuf> {
                 .flat_map(|base| {
                     let entries = fs::read_dir(&base).into_iter().flatten().filter_map(Result::ok);
                     let mut names: Vec<_> = entries
-                        .filter(|entry| entry.file_name().to_str().is_some_and(|name| {
-                            glob(pattern, name, false) && (pattern.starts_with('.') || !name.starts_with('.'))
-                        }))
+                        .filter(|entry| {
+                            entry.file_name().to_str().is_some_and(|name| {
+                                glob(pattern, name, false)
+                                    && (pattern.starts_with('.') || !name.starts_with('.'))
+                            })
+                        })
                         .map(|entry| entry.path())
                         .collect();
                     names.sort();
@@ -378,13 +441,23 @@ impl Tokens<'_> {
     }
 }
 
-const DEFAULT_IDENTITIES: &[&str] =
-    &["id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", "id_xmss", "id_dsa"];
+const DEFAULT_IDENTITIES: &[&str] = &[
+    "id_rsa",
+    "id_ecdsa",
+    "id_ecdsa_sk",
+    "id_ed25519",
+    "id_ed25519_sk",
+    "id_xmss",
+    "id_dsa",
+];
 const DEFAULT_USER_HOSTS: &[&str] = &["~/.ssh/known_hosts", "~/.ssh/known_hosts2"];
 const DEFAULT_GLOBAL_HOSTS: &[&str] = &["/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"];
 
 /// The hop, and its ProxyJump with its place.
-#[expect(clippy::too_many_lines, reason = "one field after the other, each by its own rule")]
+#[expect(
+    clippy::too_many_lines,
+    reason = "one field after the other, each by its own rule"
+)]
 fn finish(
     wanted: &Wanted,
     values: &Values,
@@ -393,47 +466,74 @@ fn finish(
 ) -> Result<(Hop, Option<(String, String)>), ConfigError> {
     for name in REMARKED {
         if let Some(value) = values.first(name) {
-            route.remarks.push(format!("{}: `{name}` is not honoured for {}", value.place, wanted.name));
+            route.remarks.push(format!(
+                "{}: `{name}` is not honoured for {}",
+                value.place, wanted.name
+            ));
         }
     }
     let number = |key: &str| -> Result<Option<u64>, ConfigError> {
-        let Some(value) = values.first(key) else { return Ok(None) };
+        let Some(value) = values.first(key) else {
+            return Ok(None);
+        };
         let text = value.words.first().map(String::as_str).unwrap_or_default();
-        text.parse().map(Some).map_err(|_| at(&value.place, format!("{key} must be a number, not `{text}`")))
+        text.parse()
+            .map(Some)
+            .map_err(|_| at(&value.place, format!("{key} must be a number, not `{text}`")))
     };
     let time = |key: &str| -> Result<Option<Duration>, ConfigError> {
-        let Some(value) = values.first(key) else { return Ok(None) };
+        let Some(value) = values.first(key) else {
+            return Ok(None);
+        };
         let text = value.words.first().map(String::as_str).unwrap_or_default();
         if text == "none" {
             return Ok(None);
         }
-        let time = seconds(text).ok_or_else(|| at(&value.place, format!("{key} must be a time, not `{text}`")))?;
+        let time =
+            seconds(text).ok_or_else(|| at(&value.place, format!("{key} must be a time, not `{text}`")))?;
         Ok((time > 0).then(|| Duration::from_secs(time)))
     };
     let yes = |key: &str| -> Result<bool, ConfigError> {
-        let Some(value) = values.first(key) else { return Ok(false) };
-        match value.words.first().map(|word| word.to_ascii_lowercase()).as_deref() {
+        let Some(value) = values.first(key) else {
+            return Ok(false);
+        };
+        match value
+            .words
+            .first()
+            .map(|word| word.to_ascii_lowercase())
+            .as_deref()
+        {
             Some("yes" | "true") => Ok(true),
             Some("no" | "false") => Ok(false),
-            other => Err(at(&value.place, format!("{key} must be yes or no, not `{}`", other.unwrap_or_default()))),
+            other => Err(at(
+                &value.place,
+                format!("{key} must be yes or no, not `{}`", other.unwrap_or_default()),
+            )),
         }
     };
     let port = match wanted.port {
         Some(port) => port,
         None => match number("port")? {
             Some(port) => u16::try_from(port).ok().filter(|port| *port > 0).ok_or_else(|| {
-                let place = values.first("port").map_or_else(String::new, |value| value.place.clone());
+                let place = values
+                    .first("port")
+                    .map_or_else(String::new, |value| value.place.clone());
                 at(&place, format!("port must be 1 to 65535, not {port}"))
             })?,
             None => 22,
         },
     };
-    let user = wanted.user.clone().or_else(|| values.text("user").map(str::to_owned));
+    let user = wanted
+        .user
+        .clone()
+        .or_else(|| values.text("user").map(str::to_owned));
     let user = user.unwrap_or_else(|| environment.user.clone());
     let host = match values.first("hostname") {
         Some(value) => {
             let text = value.words.first().map(String::as_str).unwrap_or_default();
-            text.replace("%%", "\0").replace("%h", &wanted.name).replace('\0', "%")
+            text.replace("%%", "\0")
+                .replace("%h", &wanted.name)
+                .replace('\0', "%")
         }
         None => wanted.name.clone(),
     };
@@ -462,10 +562,16 @@ fn finish(
     let identity_files = if configured {
         files("identityfile")?
     } else {
-        DEFAULT_IDENTITIES.iter().map(|name| environment.home.join(".ssh").join(name)).collect()
+        DEFAULT_IDENTITIES
+            .iter()
+            .map(|name| environment.home.join(".ssh").join(name))
+            .collect()
     };
     let mut known_hosts_files = Vec::new();
-    for (key, defaults) in [("userknownhostsfile", DEFAULT_USER_HOSTS), ("globalknownhostsfile", DEFAULT_GLOBAL_HOSTS)] {
+    for (key, defaults) in [
+        ("userknownhostsfile", DEFAULT_USER_HOSTS),
+        ("globalknownhostsfile", DEFAULT_GLOBAL_HOSTS),
+    ] {
         if values.map.contains_key(key) {
             known_hosts_files.extend(files(key)?);
         } else {
@@ -482,36 +588,64 @@ fn finish(
     };
     let strict_host_keys = match values.first("stricthostkeychecking") {
         None => StrictHostKeys::Yes,
-        Some(value) => match value.words.first().map(|word| word.to_ascii_lowercase()).as_deref() {
+        Some(value) => match value
+            .words
+            .first()
+            .map(|word| word.to_ascii_lowercase())
+            .as_deref()
+        {
             Some("yes" | "true" | "ask") => StrictHostKeys::Yes,
             Some("accept-new") => StrictHostKeys::AcceptNew,
             Some("no" | "off" | "false") => StrictHostKeys::No,
             other => {
                 let text = other.unwrap_or_default();
-                return Err(at(&value.place, format!("stricthostkeychecking cannot be `{text}`")));
+                return Err(at(
+                    &value.place,
+                    format!("stricthostkeychecking cannot be `{text}`"),
+                ));
             }
         },
     };
-    let address_family = match values.text("addressfamily").map(str::to_ascii_lowercase).as_deref() {
+    let address_family = match values
+        .text("addressfamily")
+        .map(str::to_ascii_lowercase)
+        .as_deref()
+    {
         Some("inet") => AddressFamily::Inet,
         Some("inet6") => AddressFamily::Inet6,
         _ => AddressFamily::Any,
     };
     let names = |key: &str| {
-        values.text(key).map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>())
+        values
+            .text(key)
+            .map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>())
     };
     let jump = values.first("proxyjump");
     let command = values.first("proxycommand");
     // Whichever stands first wins over the other (ssh_config(5), ProxyJump).
     let (jump, command) = match (jump, command) {
         (Some(jump), Some(command)) => {
-            if before(&jump.place, &command.place) { (Some(jump), None) } else { (None, Some(command)) }
+            if before(&jump.place, &command.place) {
+                (Some(jump), None)
+            } else {
+                (None, Some(command))
+            }
         }
         other => other,
     };
-    let jump = jump.filter(|value| value.words.first().is_some_and(|word| !word.eq_ignore_ascii_case("none")));
+    let jump = jump.filter(|value| {
+        value
+            .words
+            .first()
+            .is_some_and(|word| !word.eq_ignore_ascii_case("none"))
+    });
     let proxy_command = match command {
-        Some(value) if value.words.first().is_some_and(|word| !word.eq_ignore_ascii_case("none")) => {
+        Some(value)
+            if value
+                .words
+                .first()
+                .is_some_and(|word| !word.eq_ignore_ascii_case("none")) =>
+        {
             Some(tokens.expand(&value.words.join(" "), &value.place)?)
         }
         Some(_) | None => None,
@@ -530,7 +664,8 @@ fn finish(
         host_key_algorithms: names("hostkeyalgorithms"),
         ca_signature_algorithms: names("casignaturealgorithms"),
         connect_timeout: time("connecttimeout")?,
-        connection_attempts: number("connectionattempts")?.map_or(1, |n| u32::try_from(n).unwrap_or(1).max(1)),
+        connection_attempts: number("connectionattempts")?
+            .map_or(1, |n| u32::try_from(n).unwrap_or(1).max(1)),
         server_alive_interval: time("serveraliveinterval")?,
         server_alive_count_max: number("serveralivecountmax")?.map_or(3, |n| u32::try_from(n).unwrap_or(3)),
         address_family,
@@ -540,7 +675,10 @@ fn finish(
         host: host.clone(),
     };
     debug_assert!(HONOURED.is_sorted(), "the list is kept in order for its readers");
-    Ok((hop, jump.map(|value| (value.words.join(","), value.place.clone()))))
+    Ok((
+        hop,
+        jump.map(|value| (value.words.join(","), value.place.clone())),
+    ))
 }
 
 /// Whether one `FILE:LINE` stands before another; of different files the first read wins, which the map cannot tell, so
