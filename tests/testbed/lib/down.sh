@@ -34,11 +34,12 @@ bed_down() {
     fi
     cancel_jobs
     stop_slurmdbd
-    while read -r name; do
-        [[ $name == holder ]] || kill_recorded "$name"
-    done < <(recorded)
+    # Everything lives in PID namespaces below the holder's, so all of it dies with that one process.
     kill_recorded holder
-    rm -f "$RUN"/*.ready "$RUN/way-in.sock" "$RUN/way-in.port"
+    while read -r name; do
+        kill_recorded "$name"
+    done < <(recorded)
+    rm -f "$RUN"/*.ready "$RUN"/way-in.*
     wait_for 5 remove_cgroups || warn "cgroups of bed $BED_NAME are still there: $(node_cgroups | tr '\n' ' ')"
 }
 

@@ -207,11 +207,10 @@ way_in() { "$BED/bin/way-in" --ctl "$RUN" "$@"; }
 start_way_in() {
     local port=0
     [[ ! -r $BED/port ]] || port=$(<"$BED/port")
-    rm -f "$RUN/way-in.port"
-    setsid "$BED/bin/way-in" "$port" "$RUN" "$RUN/ela.pid" "$JUMP_ADDRESS" \
-        </dev/null >>"$BED/log/way-in.log" 2>&1 9>&- &
-    record_pid way-in $!
+    rm -f "$RUN/way-in.port" "$RUN/way-in.number"
+    below_holder "$BED/log/way-in.log" -- "$BED/bin/way-in" "$port" "$RUN" "$RUN/ela.pid" "$JUMP_ADDRESS"
     wait_for 5 test -s "$RUN/way-in.port" || die "the way in did not open: $(tail -n 2 "$BED/log/way-in.log")"
+    record_pid way-in "$(<"$RUN/way-in.number")"
     JUMP_PORT=$(<"$RUN/way-in.port")
     echo "$JUMP_PORT" >"$BED/port"
 }
