@@ -92,8 +92,18 @@ machine_services() { # MACHINE: name and pid file of each daemon there
     esac
 }
 
+cable_is_cut() { [[ $(in_holder --net -- ip -o link show type veth) == *"state DOWN"* ]]; }
+scratch_is_full() {
+    local free
+    free=$(in_holder --mount -- df -k --output=avail "$(scratch_in_holder)" | tail -n 1)
+    ((free < 1024))
+}
+
 bed_healthy() {
     local m name file
+    if cable_is_cut || scratch_is_full; then
+        return 1
+    fi
     [[ $(way_in status 2>/dev/null) == "way open, delay 0 ms"* ]] || return 1
     for m in "${MACHINES[@]}"; do
         live_pid "$m" >/dev/null || return 1
@@ -145,6 +155,8 @@ bed_report() {
     local m name file line
     say "bed $BED_NAME in $BED"
     say "way in: $(way_in status 2>&1 || true)"
+    ! cable_is_cut || say "a cable is cut"
+    ! scratch_is_full || say "scratch is full"
     for m in "${MACHINES[@]}"; do
         if ! live_pid "$m" >/dev/null; then
             say "$m: dead"

@@ -1,8 +1,6 @@
 # shellcheck shell=bash disable=SC2034
 # Ways to break a bed, and to mend it. Each says what it did in one line.
 
-in_holder() { nsenter --target "$(live_pid holder)" "$@"; }
-
 as_root_on_controller() { on slurmctl timeout 30 "$@"; }
 
 # --- links --------------------------------------------------------------------------------------
@@ -228,8 +226,6 @@ fault_resume() {
 }
 
 # --- scratch and certificates -------------------------------------------------------------------
-
-scratch_in_holder() { printf '%s' "$BED/fs/capstor/scratch"; }
 
 # The file system's limit comes down to what is in it; nothing is written.
 fault_fill_scratch() { # [KiB left free | --inodes]

@@ -79,6 +79,10 @@ start_holder() {
     wait_for 5 live_pid holder >/dev/null || die "the holder did not start: $(tail -n 3 "$BED/log/holder.log")"
 }
 
+in_holder() { nsenter --target "$(live_pid holder)" "$@"; }
+
+scratch_in_holder() { printf '%s' "$BED/fs/capstor/scratch"; }
+
 # Start a process in the background as a child of the holder's init, which reaps it; it dies with the holder.
 below_holder() { # LOG NSENTER_OPTIONS... -- COMMAND...
     local holder log=$1 options=()

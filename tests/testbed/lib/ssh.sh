@@ -81,7 +81,7 @@ sshd_files() { # HOST
     local to=$BED/machines/$1/ssh key
     cp user_ca.pub revoked.krl "$to/"
     for key in ed25519 rsa; do
-        ssh-keygen -q -s host_ca -I "$1" -h -n "$1" -V -5m:+24h "$to/ssh_host_${key}_key.pub"
+        ssh-keygen -q -s host_ca -I "$1" -h -n "$1" -V -5m:+52w "$to/ssh_host_${key}_key.pub"
     done
     {
         cat <<END
