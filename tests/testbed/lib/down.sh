@@ -34,11 +34,12 @@ bed_down() {
     fi
     cancel_jobs
     stop_slurmdbd
-    while read -r name; do
-        [[ $name == holder ]] || kill_recorded "$name"
-    done < <(recorded)
+    # Everything lives in PID namespaces below the holder's, so all of it dies with that one process.
     kill_recorded holder
-    rm -f "$RUN"/*.ready "$RUN/way-in.sock" "$RUN/way-in.port"
+    while read -r name; do
+        kill_recorded "$name"
+    done < <(recorded)
+    rm -f "$RUN"/*.ready "$RUN"/way-in.*
     wait_for 5 remove_cgroups || warn "cgroups of bed $BED_NAME are still there: $(node_cgroups | tr '\n' ' ')"
 }
 
@@ -91,8 +92,18 @@ machine_services() { # MACHINE: name and pid file of each daemon there
     esac
 }
 
+cable_is_cut() { [[ $(in_holder --net -- ip -o link show type veth) == *"state DOWN"* ]]; }
+scratch_is_full() {
+    local free
+    free=$(in_holder --mount -- df -k --output=avail "$(scratch_in_holder)" | tail -n 1)
+    ((free < 1024))
+}
+
 bed_healthy() {
     local m name file
+    if cable_is_cut || scratch_is_full; then
+        return 1
+    fi
     [[ $(way_in status 2>/dev/null) == "way open, delay 0 ms"* ]] || return 1
     for m in "${MACHINES[@]}"; do
         live_pid "$m" >/dev/null || return 1
@@ -144,6 +155,8 @@ bed_report() {
     local m name file line
     say "bed $BED_NAME in $BED"
     say "way in: $(way_in status 2>&1 || true)"
+    ! cable_is_cut || say "a cable is cut"
+    ! scratch_is_full || say "scratch is full"
     for m in "${MACHINES[@]}"; do
         if ! live_pid "$m" >/dev/null; then
             say "$m: dead"

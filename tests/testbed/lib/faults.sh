@@ -1,8 +1,6 @@
 # shellcheck shell=bash disable=SC2034
 # Ways to break a bed, and to mend it. Each says what it did in one line.
 
-in_holder() { nsenter --target "$(live_pid holder)" "$@"; }
-
 as_root_on_controller() { on slurmctl timeout 30 "$@"; }
 
 # --- links --------------------------------------------------------------------------------------
@@ -47,9 +45,21 @@ fault_restore() {
         *)
             machine=$(machine_named "$1") || exit
             set_links "$machine" up
+            # The controller asks a node it holds for lost only every minute or two; slurmd can speak up.
+            if [[ $machine == nid* && $(node_state "$machine") == down* ]]; then
+                wait_for 10 node_called_back "$machine" || warn "$1 does not come back yet"
+            fi
             say "$1: its cable is back"
             ;;
     esac
+}
+
+node_called_back() {
+    local pid
+    node_recovered "$1" && return 0
+    pid=$(pid_on "$1" /run/slurm/slurmd.pid) && on "$1" kill -HUP "$pid"
+    sleep 0.5
+    node_ready "$1"
 }
 
 fault_delay() { # MS
@@ -127,15 +137,16 @@ fault_fail_node() { # NODE, or any machine
     machine=$(machine_named "$1") || exit
     # A dead machine does not say goodbye: what was connected to it hangs.
     [[ $machine != ela ]] || way_in cut >/dev/null
-    set_links_all_down "$machine"
+    # Connections whose last words cannot be delivered would keep the namespace, and the cable in it, for minutes.
+    remove_cables "$machine"
     kill_recorded "$machine"
     say "$1: dead"
 }
 
-set_links_all_down() {
+remove_cables() {
     local port bridge address
     while read -r port bridge address; do
-        in_holder --net -- ip link set "$port" down 2>/dev/null || true
+        in_holder --net -- ip link delete "$port" 2>/dev/null || true
     done < <(cables_of "$1")
 }
 
@@ -147,7 +158,7 @@ fault_revive_node() {
         say "$1: alive already"
         return
     fi
-    wait_for 5 cables_gone "$machine" || die "the cables of $1 are still there"
+    remove_cables "$machine" # a machine can also have died by itself
     start_machine "$machine"
     start_services "$machine"
     if [[ $machine == ela ]]; then
@@ -156,13 +167,6 @@ fault_revive_node() {
     fi
     [[ $machine != nid* ]] || wait_for 30 node_recovered "$machine" || die "$1 does not come back"
     say "$1: alive again"
-}
-
-cables_gone() {
-    local port bridge address
-    while read -r port bridge address; do
-        ! in_holder --net -- ip link show "$port" >/dev/null 2>&1 || return 1
-    done < <(cables_of "$1")
 }
 
 # --- jobs and nodes -----------------------------------------------------------------------------
@@ -222,8 +226,6 @@ fault_resume() {
 }
 
 # --- scratch and certificates -------------------------------------------------------------------
-
-scratch_in_holder() { printf '%s' "$BED/fs/capstor/scratch"; }
 
 # The file system's limit comes down to what is in it; nothing is written.
 fault_fill_scratch() { # [KiB left free | --inodes]

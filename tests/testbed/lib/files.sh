@@ -1,11 +1,15 @@
 # shellcheck shell=bash disable=SC2034
 # The bed's directory: programs built here, the machines' /etc, homes, example environments.
 
+# By content, not by time: another checkout may have an older file that says something else.
 build_one() { # SOURCE TARGET FLAGS...
-    local source=$1 target=$2
+    local source=$1 target=$2 sum
     shift 2
-    [[ $target -nt $source ]] || gcc -O2 -Wall -Wextra "$@" -o "$target.new.$BASHPID" "$source"
-    [[ $target -nt $source ]] || mv "$target.new.$BASHPID" "$target"
+    sum=$(sha256sum <"$source")
+    [[ ! -e $target || $sum != "$(cat "$target.source" 2>/dev/null)" ]] || return 0
+    gcc -O2 -Wall -Wextra "$@" -o "$target.new" "$source"
+    mv "$target.new" "$target"
+    echo "$sum" >"$target.source"
 }
 
 build_programs() {

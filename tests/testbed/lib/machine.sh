@@ -79,6 +79,25 @@ start_holder() {
     wait_for 5 live_pid holder >/dev/null || die "the holder did not start: $(tail -n 3 "$BED/log/holder.log")"
 }
 
+in_holder() { nsenter --target "$(live_pid holder)" "$@"; }
+
+scratch_in_holder() { printf '%s' "$BED/fs/capstor/scratch"; }
+
+# Start a process in the background as a child of the holder's init, which reaps it; it dies with the holder.
+below_holder() { # LOG NSENTER_OPTIONS... -- COMMAND...
+    local holder log=$1 options=()
+    shift
+    holder=$(live_pid holder) || die "bed $BED_NAME is not up"
+    while [[ $1 != -- ]]; do
+        options+=("$1")
+        shift
+    done
+    shift
+    # shellcheck disable=SC2016
+    nsenter --target "$holder" --pid "${options[@]}" -- \
+        sh -c 'log=$1; shift; setsid "$@" </dev/null >>"$log" 2>&1 9>&- &' sh "$log" "$@"
+}
+
 # Start a machine and plug its cables in. Services come later.
 start_machine() {
     local machine=$1 holder pid role port bridge address link
@@ -86,10 +105,9 @@ start_machine() {
     role=$(role_of "$machine")
     rm -f "$RUN/$machine.ready" "$RUN/$machine.pid"
     mkdir -p "$BED/log/$machine"
-    setsid nsenter --target "$holder" --mount -- \
+    below_holder "$BED/log/$machine.log" --mount -- \
         unshare --net --uts --ipc --mount --pid --fork \
-        bash "$HERE/lib/machine-init.sh" "$BED" "$machine" "$role" "$(hostname_of "$machine")" \
-        </dev/null >>"$BED/log/$machine.log" 2>&1 9>&- &
+        bash "$HERE/lib/machine-init.sh" "$BED" "$machine" "$role" "$(hostname_of "$machine")"
     wait_for 10 test -s "$RUN/$machine.ready" ||
         die "$machine did not start: $(tail -n 3 "$BED/log/$machine.log")"
     mv "$RUN/$machine.ready" "$RUN/$machine.pid"

@@ -8,7 +8,10 @@ detect_cgroups() {
     if [[ ${VIBESYS_BED_CGROUP:-} == none ]]; then
         return
     fi
-    if [[ -d /sys/fs/cgroup/memory && -d /sys/fs/cgroup/freezer && -e /sys/fs/cgroup/freezer/release_agent ]]; then
+    local probe=/sys/fs/cgroup/memory/vibesys-probe-$BASHPID
+    if [[ -e /sys/fs/cgroup/freezer/release_agent && -e /sys/fs/cgroup/memory/release_agent ]] &&
+        mkdir "$probe" 2>/dev/null; then
+        rmdir "$probe"
         CGROUPS=v1
     fi
 }

@@ -81,7 +81,7 @@ sshd_files() { # HOST
     local to=$BED/machines/$1/ssh key
     cp user_ca.pub revoked.krl "$to/"
     for key in ed25519 rsa; do
-        ssh-keygen -q -s host_ca -I "$1" -h -n "$1" -V -5m:+24h "$to/ssh_host_${key}_key.pub"
+        ssh-keygen -q -s host_ca -I "$1" -h -n "$1" -V -5m:+52w "$to/ssh_host_${key}_key.pub"
     done
     {
         cat <<END
@@ -207,11 +207,10 @@ way_in() { "$BED/bin/way-in" --ctl "$RUN" "$@"; }
 start_way_in() {
     local port=0
     [[ ! -r $BED/port ]] || port=$(<"$BED/port")
-    rm -f "$RUN/way-in.port"
-    setsid "$BED/bin/way-in" "$port" "$RUN" "$RUN/ela.pid" "$JUMP_ADDRESS" \
-        </dev/null >>"$BED/log/way-in.log" 2>&1 9>&- &
-    record_pid way-in $!
+    rm -f "$RUN/way-in.port" "$RUN/way-in.number"
+    below_holder "$BED/log/way-in.log" -- "$BED/bin/way-in" "$port" "$RUN" "$RUN/ela.pid" "$JUMP_ADDRESS"
     wait_for 5 test -s "$RUN/way-in.port" || die "the way in did not open: $(tail -n 2 "$BED/log/way-in.log")"
+    record_pid way-in "$(<"$RUN/way-in.number")"
     JUMP_PORT=$(<"$RUN/way-in.port")
     echo "$JUMP_PORT" >"$BED/port"
 }

@@ -15,14 +15,17 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/fsuid.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -781,25 +784,42 @@ int slurm_spank_init_post_opt(spank_t sp, int ac, char **av)
     return ESPANK_SUCCESS;
 }
 
+/* The task still goes to the job's own directory on the node before it joins, so joining waits for task_init. */
 int slurm_spank_task_init_privileged(spank_t sp, int ac, char **av)
 {
-    char cwd[PATH_MAX];
-    bool image = here.image != NULL && *here.image != '\0';
     (void)sp;
     (void)ac;
     (void)av;
-    if (!wanted || broken)
-        return ESPANK_SUCCESS; /* task_init says so */
+    if (wanted && !broken && prctl(PR_SET_KEEPCAPS, 1) != 0)
+        broken = !complain("capabilities: %s", strerror(errno));
+    return ESPANK_SUCCESS;
+}
+
+static bool set_capabilities(uint32_t effective, bool keep)
+{
+    struct __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    struct __user_cap_data_struct data[2] = {{0}};
+    data[0].effective = effective;
+    data[0].permitted = keep ? effective : 0;
+    return syscall(SYS_capset, &header, data) == 0;
+}
+
+static bool join(void)
+{
+    char cwd[PATH_MAX];
+    bool image = here.image != NULL && *here.image != '\0';
     if (getcwd(cwd, sizeof cwd) == NULL)
         strcpy(cwd, "/");
-    if (setns(container, CLONE_NEWNS) != 0) {
-        broken = !complain("setns: %s", strerror(errno));
-        return ESPANK_SUCCESS;
-    }
-    /* Without an image the step stays where it was; workdir, if any, comes once the task is the user. */
+    if (!set_capabilities(1u << CAP_SYS_ADMIN | 1u << CAP_SYS_CHROOT, true) || setns(container, CLONE_NEWNS) != 0)
+        return complain("joining the container: %s", strerror(errno));
+    if (!set_capabilities(0, false) || prctl(PR_SET_KEEPCAPS, 0) != 0)
+        return complain("capabilities: %s", strerror(errno));
+    /* Without an image the step stays where it was. */
     if (image || chdir(cwd) != 0)
         (void)!chdir("/");
-    return ESPANK_SUCCESS;
+    if (here.workdir != NULL && *here.workdir != '\0' && chdir(here.workdir) != 0)
+        return complain("No such file or directory: %s (workdir: %s)", here.workdir, strerror(errno));
+    return true;
 }
 
 int slurm_spank_task_init(spank_t sp, int ac, char **av)
@@ -808,9 +828,7 @@ int slurm_spank_task_init(spank_t sp, int ac, char **av)
     (void)av;
     if (!wanted)
         return ESPANK_SUCCESS;
-    if (!broken && here.workdir != NULL && *here.workdir != '\0' && chdir(here.workdir) != 0)
-        broken = !complain("No such file or directory: %s (workdir: %s)", here.workdir, strerror(errno));
-    if (broken) {
+    if (broken || !join()) {
         slurm_error("pyxis: container start failed with error code: 1");
         slurm_error("pyxis: printing enroot log file:");
         slurm_error("pyxis:     [ERROR] %s", complaint);

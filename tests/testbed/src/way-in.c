@@ -9,7 +9,7 @@
  * the two sockets. It can hold them back (half of the round trip in each direction, the TCP handshake included),
  * stop moving them as a cut cable does, or reset everything. It never limits the rate.
  *
- * It writes way-in.port and way-in.pid, and listens on way-in.sock, in STATE_DIR.
+ * It writes way-in.number (its process number) and way-in.port, and listens on way-in.sock, in STATE_DIR.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -588,6 +588,11 @@ int main(int argc, char **argv)
     int ctl = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (ctl < 0 || bind(ctl, (struct sockaddr *)&a, sizeof a) != 0 || listen(ctl, 8) != 0)
         fail("%s", a.sun_path);
+    /* The number this machine knows us by, which is not ours if we are in a PID namespace. */
+    char self[32];
+    ssize_t n = readlink("/proc/self", self, sizeof self - 1);
+    self[n > 0 ? n : 0] = '\0';
+    write_number(argv[2], "way-in.number", atol(self));
     write_number(argv[2], "way-in.port", port);
     serve(ctl);
 }
