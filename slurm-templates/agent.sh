@@ -191,7 +191,8 @@ tenths() { local t=${EPOCHREALTIME-$SECONDS.0}; t=${t/,/.}; printf '%s' "${t%.*}
 
 # look_small NAME/STREAM FILE: nothing is started to read a small file without NUL bytes.
 look_small() {
-    local text
+    local text=''
+    [[ -f $2 ]] || return # the attempt is not here (yet): nothing to report
     if IFS= read -r -d '' -n $((small + 1)) text <"$2"; then
         whole[$1]=0 # a NUL byte, or more than we take this way
     else
@@ -236,7 +237,7 @@ look() {
     for stream in stdout stderr; do
         [[ ${whole[$name/$stream]} -eq 0 ]] || look_small "$name/$stream" "$dir/$stream"
         if [[ ${whole[$name/$stream]} -eq 0 && ($ended -ne 0 || $sizing -eq 1) ]]; then
-            size[$name/$stream]=$(stat -c %s "$dir/$stream")
+            size[$name/$stream]=$(stat -c %s "$dir/$stream") || size[$name/$stream]=0
         fi
         send "$name" "$stream" "$dir/$stream"
         while [[ $ended -ne 0 && ${sent[$name/$stream]} -lt ${size[$name/$stream]-0} ]]; do send "$name" "$stream" "$dir/$stream"; done

@@ -562,6 +562,19 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn following_what_is_not_there_upsets_nothing() {
+        let root = tempfile::tempdir().unwrap();
+        let agent = agent(root.path()).await;
+        let mut batch = agent.batch();
+        let _follow = batch.follow("leases/x/1", "n", 0, 0, 0);
+        agent.send(batch).await.unwrap();
+        for _ in 0..3 {
+            tokio::time::sleep(Duration::from_millis(30)).await;
+            assert_eq!(agent.run("true").await.unwrap().code, 0);
+        }
+    }
+
+    #[tokio::test]
     async fn an_agent_that_dies_tells_everybody_who_waits() {
         let root = tempfile::tempdir().unwrap();
         let agent = agent(root.path()).await;

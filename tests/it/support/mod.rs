@@ -75,10 +75,16 @@ impl Cluster {
         assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// The allocations of the lease of `world`, as accounting has them.
+    /// The allocations of that name, as accounting has them. Slurm 22.05 writes a name down only after some seconds.
     pub(crate) fn jobs(&self, name: &str) -> Vec<String> {
-        let text = self.on("beverin", &format!("sacct -nPX -S now-1days --name={name} -o JobID"));
-        text.lines().map(str::to_owned).collect()
+        for _ in 0..30 {
+            let text = self.on("beverin", &format!("sacct -nPX -S now-1days --name={name} -o JobID"));
+            if !text.trim().is_empty() {
+                return text.lines().map(str::to_owned).collect();
+            }
+            std::thread::sleep(std::time::Duration::from_millis(500));
+        }
+        Vec::new()
     }
 }
 
