@@ -80,7 +80,14 @@ impl Ssh {
             }
             DialReason::Jump { forbidden: true, .. } => FailureKind::Access,
             DialReason::EmptyRoute => FailureKind::Config,
-            _ => FailureKind::Unreachable,
+            DialReason::Resolve(_)
+            | DialReason::Refused(_)
+            | DialReason::Unreachable(_)
+            | DialReason::Timeout(_)
+            | DialReason::Proxy(_)
+            | DialReason::Jump { .. }
+            | DialReason::Closed { .. }
+            | DialReason::Protocol(_) => FailureKind::Unreachable,
         };
         let mut hint = error.hint();
         if let (FailureKind::Access, Some(renew)) = (kind, &self.renew_hint) {

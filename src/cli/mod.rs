@@ -57,6 +57,7 @@ async fn run(args: &Args, environment: &Environment) -> ExitCode {
     })
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "an adapter for `map_err`")]
 fn config_error(error: ConfigError) -> RunError {
     let hint = error.hint();
     let run_error = RunError::new(FailureKind::Config, error.to_string());
@@ -115,6 +116,6 @@ fn profiles(global: &Global, environment: &Environment) -> Result<ExitCode, RunE
         .map(str::to_owned)
         .collect();
     names.push(LOCAL.to_owned());
-    output::listing(global.json, &names, |name| name.clone());
+    output::listing(global.json, &names, std::clone::Clone::clone);
     Ok(ExitCode::SUCCESS)
 }

@@ -160,10 +160,8 @@ pub(super) fn stderr_is_terminal() -> bool {
 
 /// Diagnostics go to standard error: `-v` for ours, more for the libraries', or whatever VIBESYS_LOG says.
 pub(super) fn logging(verbose: u8, environment: &Environment) {
-    let filter = environment
-        .text("VIBESYS_LOG")
-        .map(str::to_owned)
-        .unwrap_or_else(|| {
+    let filter = environment.text("VIBESYS_LOG").map_or_else(
+        || {
             match verbose {
                 0 => "error",
                 1 => "vibesys=info,warn",
@@ -171,7 +169,9 @@ pub(super) fn logging(verbose: u8, environment: &Environment) {
                 _ => "trace",
             }
             .to_owned()
-        });
+        },
+        str::to_owned,
+    );
     let subscriber = tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_ansi(stderr_is_terminal())

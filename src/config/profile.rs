@@ -172,14 +172,17 @@ impl Document {
     /// # Errors
     /// Everything that is wrong with it, at once.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let bytes = std::fs::read(path).map_err(|source| match source.kind() {
-            std::io::ErrorKind::NotFound => ConfigError::Missing {
-                path: path.to_owned(),
-            },
-            _ => ConfigError::Unreadable {
-                path: path.to_owned(),
-                source,
-            },
+        let bytes = std::fs::read(path).map_err(|source| {
+            if source.kind() == std::io::ErrorKind::NotFound {
+                ConfigError::Missing {
+                    path: path.to_owned(),
+                }
+            } else {
+                ConfigError::Unreadable {
+                    path: path.to_owned(),
+                    source,
+                }
+            }
         })?;
         let invalid = |problems| ConfigError::Invalid {
             path: path.to_owned(),
@@ -359,6 +362,10 @@ impl Check<'_> {
         (self.problems.len() == before).then_some(profile).flatten()
     }
 
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one key after the other, each by its own rule"
+    )]
     fn validated(&mut self, name: &str, start: usize, raw: RawProfile) -> Option<Profile> {
         let at = raw.runner.span().start;
         let runner = match raw.runner.get_ref().as_str() {

@@ -104,10 +104,10 @@ impl SlurmState {
 
 impl fmt::Display for SlurmState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cancelled { by: Some(uid) } => write!(f, "CANCELLED by {uid}"),
-            other => f.pad(other.word()),
+        if let Self::Cancelled { by: Some(uid) } = self {
+            return write!(f, "CANCELLED by {uid}");
         }
+        f.pad(self.word())
     }
 }
 

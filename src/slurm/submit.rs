@@ -151,11 +151,7 @@ mod tests {
         ] {
             for case in text.split("$ ").filter(|case| case.starts_with("sbatch")) {
                 let (command, rest) = case.split_once('\n').unwrap_or((case, ""));
-                let code = if rest.contains("\nrc=0") || rest.starts_with("rc=0") {
-                    0
-                } else {
-                    1
-                };
+                let code = u8::from(!(rest.contains("\nrc=0") || rest.starts_with("rc=0")));
                 let expected = match command {
                     _ if code == 0 => continue,
                     c if c.contains("-A nosuch") || c.contains("-A notmine") => Refusal::Account,

@@ -71,7 +71,7 @@ fn lines(hop: &Hop) -> Vec<Line> {
             if names(&entry, &name) {
                 found.push(Line {
                     place,
-                    marker: entry.marker().cloned(),
+                    marker: entry.marker().copied(),
                     key: entry.public_key().clone(),
                 });
             }

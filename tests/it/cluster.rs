@@ -16,15 +16,24 @@ macro_rules! on_cluster {
 
 /// The partition of whole nodes, as a real profile has it.
 fn exclusive(cluster: &Cluster, environment: &str) -> World {
-    let slurm = format!("partition = \"mi300\"\naccount = \"csstaff\"\ngres = \"gpu:4\"\nenvironment = \"{environment}\"");
+    let slurm = format!(
+        "partition = \"mi300\"\naccount = \"csstaff\"\ngres = \"gpu:4\"\nenvironment = \"{environment}\""
+    );
     World::on_cluster(cluster, &slurm, "exclusive = true\ncpus_per_node = 192\n")
 }
 
 fn job_name(world: &World) -> String {
     let leases = fs::read_dir(world.state().join("leases")).unwrap();
-    let record = leases.map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some_and(|e| e == "json")).unwrap();
+    let record = leases
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|e| e == "json"))
+        .unwrap();
     let record: serde_json::Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
-    format!("vibesys-{}-{}", record["lease"].as_str().unwrap(), record["sequence"])
+    format!(
+        "vibesys-{}-{}",
+        record["lease"].as_str().unwrap(),
+        record["sequence"]
+    )
 }
 
 #[test]
@@ -33,7 +42,14 @@ fn two_edits_are_measured_in_a_container_on_one_allocation() {
     let world = exclusive(cluster, cluster.get("EDF_PLAIN"));
     for edit in ["first", "second"] {
         world.write("kernel.txt", edit);
-        let ran = world.exec(&[], &["sh", "-c", "pwd; cat kernel.txt; echo; echo $ROCR_VISIBLE_DEVICES"]);
+        let ran = world.exec(
+            &[],
+            &[
+                "sh",
+                "-c",
+                "pwd; cat kernel.txt; echo; echo $ROCR_VISIBLE_DEVICES",
+            ],
+        );
         ran.ends_with(0).says(&["COMPLETED", "sacct step COMPLETED"]);
         assert_eq!(ran.text(), format!("/workspace\n{edit}\n0,1,2,3\n"));
     }
@@ -44,8 +60,16 @@ fn two_edits_are_measured_in_a_container_on_one_allocation() {
     assert!(list.text().contains("RUNNING"), "{}", list.text());
     let release = world.vibesys(&["lease", "release", "--cluster-profile", "bed"]);
     release.ends_with(0);
-    assert_eq!(cluster.on("beverin", &format!("squeue -h -n {} -o %i", job_name(&world))), "");
-    assert!(world.vibesys(&["lease", "list", "--cluster-profile", "bed"]).stderr.contains("no allocation is held"));
+    assert_eq!(
+        cluster.on("beverin", &format!("squeue -h -n {} -o %i", job_name(&world))),
+        ""
+    );
+    assert!(
+        world
+            .vibesys(&["lease", "list", "--cluster-profile", "bed"])
+            .stderr
+            .contains("no allocation is held")
+    );
 }
 
 #[test]
@@ -53,7 +77,10 @@ fn an_image_and_a_wrapper_are_containers_too() {
     let cluster = on_cluster!();
     let world = World::on_cluster(
         cluster,
-        &format!("partition = \"debug\"\nmemory = \"500\"\nenvironment = \"{}\"", cluster.get("EDF_IMAGE")),
+        &format!(
+            "partition = \"debug\"\nmemory = \"500\"\nenvironment = \"{}\"",
+            cluster.get("EDF_IMAGE")
+        ),
         "exclusive = false\ncpus_per_node = 4\n",
     );
     world.write("f", "inside");
@@ -78,16 +105,25 @@ fn a_container_that_cannot_start_is_not_the_applications_failure() {
     let cluster = on_cluster!();
     let world = World::on_cluster(
         cluster,
-        &format!("partition = \"debug\"\nmemory = \"500\"\nenvironment = \"{}\"", cluster.get("EDF_BROKEN")),
+        &format!(
+            "partition = \"debug\"\nmemory = \"500\"\nenvironment = \"{}\"",
+            cluster.get("EDF_BROKEN")
+        ),
         "exclusive = false\ncpus_per_node = 4\n",
     );
-    world.exec(&[], &["true"]).ends_with(81).says(&["NODE_FAILED: the command was never started"]);
+    world
+        .exec(&[], &["true"])
+        .ends_with(81)
+        .says(&["NODE_FAILED: the command was never started"]);
     let missing = World::on_cluster(
         cluster,
         "partition = \"debug\"\nmemory = \"500\"\nenvironment = \"/no/such/environment.toml\"",
         "exclusive = false\ncpus_per_node = 4\n",
     );
-    missing.exec(&[], &["true"]).ends_with(81).says(&["NODE_FAILED", "/no/such/environment.toml"]);
+    missing
+        .exec(&[], &["true"])
+        .ends_with(81)
+        .says(&["NODE_FAILED", "/no/such/environment.toml"]);
 }
 
 #[test]
@@ -97,9 +133,16 @@ fn memory_that_runs_out_is_said_even_if_the_command_survives_it() {
         eprintln!("skipped: this machine cannot limit memory");
         return;
     }
-    let world = World::on_cluster(cluster, "partition = \"debug\"\nmemory = \"200\"", "exclusive = false\ncpus_per_node = 2\n");
+    let world = World::on_cluster(
+        cluster,
+        "partition = \"debug\"\nmemory = \"200\"",
+        "exclusive = false\ncpus_per_node = 2\n",
+    );
     let eat = "bytearray(900000000)";
-    world.exec(&[], &["python3", "-c", eat]).ends_with(137).says(&["APPLICATION_FAILED: out of memory"]);
+    world
+        .exec(&[], &["python3", "-c", eat])
+        .ends_with(137)
+        .says(&["APPLICATION_FAILED: out of memory"]);
     let survived = format!("python3 -c '{eat}'; exit 0");
     let ran = world.exec(&[], &["sh", "-c", &survived]);
     ran.says(&["APPLICATION_FAILED: out of memory", "OUT_OF_MEMORY"]);
@@ -114,7 +157,10 @@ fn an_allocation_that_was_submitted_without_an_answer_is_adopted() {
     let name = job_name(&world);
     // What a crash between sbatch and its answer leaves behind.
     let leases = fs::read_dir(world.state().join("leases")).unwrap();
-    let path = leases.map(|entry| entry.unwrap().path()).find(|path| path.extension().is_some_and(|e| e == "json")).unwrap();
+    let path = leases
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|e| e == "json"))
+        .unwrap();
     let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     record["phase"] = "submitting".into();
     record["job"] = serde_json::Value::Null;
@@ -131,11 +177,17 @@ fn an_allocation_that_is_gone_is_replaced() {
     world.exec(&[], &["true"]).ends_with(0);
     let first = job_name(&world);
     cluster.on("beverin", &format!("scancel -n {first}"));
-    world.exec(&[], &["echo", "again"]).ends_with(0).says(&["COMPLETED"]);
+    world
+        .exec(&[], &["echo", "again"])
+        .ends_with(0)
+        .says(&["COMPLETED"]);
     assert_ne!(job_name(&world), first);
     // Killed without a word to its launcher.
     let second = job_name(&world);
-    cluster.on("beverin", &format!("scancel --signal=KILL --full -n {second}; sleep 1"));
+    cluster.on(
+        "beverin",
+        &format!("scancel --signal=KILL --full -n {second}; sleep 1"),
+    );
     world.exec(&[], &["echo", "again"]).ends_with(0);
     assert_ne!(job_name(&world), second);
 }
@@ -161,25 +213,64 @@ fn every_refusal_is_one_clear_error_and_leaves_nothing_behind() {
     let refused = |from: &str, to: &str, code: i32, words: &[&str]| {
         let world = World::shared(cluster);
         world.edit_profile(from, to);
-        world.exec(&[], &["true"]).ends_with(code).says(words).says(&["error: ", "hint: "]);
-        assert_eq!(cluster.on("beverin", &format!("squeue -h -n {} -o %i", job_name(&world))), "");
+        world
+            .exec(&[], &["true"])
+            .ends_with(code)
+            .says(words)
+            .says(&["error: ", "hint: "]);
+        assert_eq!(
+            cluster.on("beverin", &format!("squeue -h -n {} -o %i", job_name(&world))),
+            ""
+        );
     };
     refused("csstaff", "nosuch", 76, &["Invalid account", "slurm.account"]);
     refused("csstaff", "notmine", 76, &["Invalid account", "slurm.account"]);
-    refused("\"debug\"", "\"nosuch\"", 76, &["Invalid partition", "slurm.partition"]);
-    refused("memory = \"500\"", "qos = \"nosuch\"", 76, &["Invalid qos", "slurm.qos"]);
-    refused("memory = \"500\"", "gres = \"gpu:9\"", 76, &["node configuration", "slurm.gres"]);
+    refused(
+        "\"debug\"",
+        "\"nosuch\"",
+        76,
+        &["Invalid partition", "slurm.partition"],
+    );
+    refused(
+        "memory = \"500\"",
+        "qos = \"nosuch\"",
+        76,
+        &["Invalid qos", "slurm.qos"],
+    );
+    refused(
+        "memory = \"500\"",
+        "gres = \"gpu:9\"",
+        76,
+        &["node configuration", "slurm.gres"],
+    );
     // Accepted by Slurm, and waiting for ever.
-    refused("00:20:00", "09:00:00", 76, &["would never start", "PartitionTimeLimit", "allocation_time"]);
+    refused(
+        "00:20:00",
+        "09:00:00",
+        76,
+        &["would never start", "PartitionTimeLimit", "allocation_time"],
+    );
     let world = World::shared(cluster);
     world.edit_profile("accelerator_type", "acelerator_type");
-    world.exec(&[], &["true"]).ends_with(78).says(&["clusters.toml:4:1", "did you mean `accelerator_type`?"]);
+    world
+        .exec(&[], &["true"])
+        .ends_with(78)
+        .says(&["clusters.toml:4:1", "did you mean `accelerator_type`?"]);
     world.exec(&["--nodes", "9"], &["true"]).ends_with(78);
     let world = World::shared(cluster);
-    world.exec(&["--nodes", "9"], &["true"]).ends_with(78).says(&["at most 3 nodes (max_nodes)", "9 (--nodes)"]);
-    world.exec(&["--gpus", "5"], &["true"]).ends_with(78).says(&["at most 4 accelerators", "5 (--gpus)"]);
+    world
+        .exec(&["--nodes", "9"], &["true"])
+        .ends_with(78)
+        .says(&["at most 3 nodes (max_nodes)", "9 (--nodes)"]);
+    world
+        .exec(&["--gpus", "5"], &["true"])
+        .ends_with(78)
+        .says(&["at most 4 accelerators", "5 (--gpus)"]);
     world.edit_profile("$SCRATCH/vibesys", "$NO_SUCH_VARIABLE/vibesys");
-    world.exec(&[], &["true"]).ends_with(78).says(&["$NO_SUCH_VARIABLE is not set", "remote_artifact_root"]);
+    world
+        .exec(&[], &["true"])
+        .ends_with(78)
+        .says(&["$NO_SUCH_VARIABLE is not set", "remote_artifact_root"]);
     assert!(!world.state().join("leases").exists(), "nothing was submitted");
 }
 
@@ -205,20 +296,41 @@ fn every_bad_certificate_and_host_key_is_named() {
         ("hop2-expired", &["beverin", "expired"]),
         ("known-empty", &["no key of ela is known", "SHA256:"]),
         ("known-otherca", &["ela", "SHA256:"]),
-        ("known-changed-ela", &["the host key of ela has changed", "SHA256:", "known_hosts.changed-ela:"]),
-        ("known-changed-beverin", &["the host key of beverin has changed", "known_hosts.changed-beverin:"]),
+        (
+            "known-changed-ela",
+            &[
+                "the host key of ela has changed",
+                "SHA256:",
+                "known_hosts.changed-ela:",
+            ],
+        ),
+        (
+            "known-changed-beverin",
+            &[
+                "the host key of beverin has changed",
+                "known_hosts.changed-beverin:",
+            ],
+        ),
         ("known-revoked-ela", &["@revoked"]),
         ("known-revoked-beverin", &["@revoked"]),
     ] {
         let world = with(variant);
         let ran = world.exec(&["-vvv"], &["true"]);
-        ran.ends_with(77).says(&["error: cannot reach beverin", "hint: "]).says(words);
-        assert!(!world.state().join("leases").exists(), "{variant}: nothing was submitted");
+        ran.ends_with(77)
+            .says(&["error: cannot reach beverin", "hint: "])
+            .says(words);
+        assert!(
+            !world.state().join("leases").exists(),
+            "{variant}: nothing was submitted"
+        );
         no_key_material(cluster, &world, &ran.stderr);
     }
     let encrypted = with("encrypted").exec(&[], &["true"]);
     encrypted.ends_with(77).says(&["error: ", "hint: "]);
-    with("noforward").exec(&[], &["true"]).ends_with(77).says(&["permit-port-forwarding"]);
+    with("noforward")
+        .exec(&[], &["true"])
+        .ends_with(77)
+        .says(&["permit-port-forwarding"]);
     let forced = with("hop2-forcecommand").exec(&[], &["true"]);
     assert_ne!(forced.code, 0);
 }
@@ -226,14 +338,20 @@ fn every_bad_certificate_and_host_key_is_named() {
 /// The middle of every private key of the bed, as it stands in its file.
 fn no_key_material(cluster: &Cluster, world: &World, said: &str) {
     for entry in fs::read_dir(cluster.get("SSH_DIR")).unwrap() {
-        let Ok(text) = fs::read_to_string(entry.unwrap().path()) else { continue };
+        let Ok(text) = fs::read_to_string(entry.unwrap().path()) else {
+            continue;
+        };
         if !text.contains("PRIVATE KEY") {
             continue;
         }
         let line = text.lines().nth(3).unwrap();
         assert!(!said.contains(line), "a private key was printed");
         for (path, content) in world.records() {
-            assert!(!String::from_utf8_lossy(&content).contains(line), "{} has a private key", path.display());
+            assert!(
+                !String::from_utf8_lossy(&content).contains(line),
+                "{} has a private key",
+                path.display()
+            );
         }
     }
 }
@@ -246,7 +364,10 @@ fn a_host_that_is_not_there_is_unreachable() {
     let mode = Command::new("chmod").arg("600").arg(&config).status().unwrap();
     assert!(mode.success());
     world.ssh_config = Some(config.to_str().unwrap().to_owned());
-    world.exec(&[], &["true"]).ends_with(69).says(&["cannot reach beverin", "refused"]);
+    world
+        .exec(&[], &["true"])
+        .ends_with(69)
+        .says(&["cannot reach beverin", "refused"]);
 }
 
 #[test]
@@ -254,8 +375,13 @@ fn a_full_scratch_is_an_error_and_nothing_half_made_is_used() {
     let cluster = on_cluster!();
     let world = World::shared(cluster);
     world.edit_profile("$SCRATCH/vibesys", "$SCRATCH/full/vibesys");
-    cluster.on("beverin", "mkdir -p $SCRATCH/full; mkdir -p $SCRATCH/full/vibesys");
-    let noise: Vec<u8> = (0..6_000_000_u64).flat_map(|i| (i.wrapping_mul(6_364_136_223_846_793_005) >> 33).to_le_bytes()).collect();
+    cluster.on(
+        "beverin",
+        "mkdir -p $SCRATCH/full; mkdir -p $SCRATCH/full/vibesys",
+    );
+    let noise: Vec<u8> = (0..6_000_000_u64)
+        .flat_map(|i| (i.wrapping_mul(6_364_136_223_846_793_005) >> 33).to_le_bytes())
+        .collect();
     world.write("model", noise);
     // A quota of its own would need another file system; a limit on file size in the login shell is as good a refusal.
     cluster.on("beverin", "chmod 500 $SCRATCH/full/vibesys");

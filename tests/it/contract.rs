@@ -43,7 +43,11 @@ fn the_command_gets_its_words_and_variables_as_they_are() {
             world_with.environment.push(("PASSED", "from here".to_owned()));
             &world_with
         };
-        let passed = if world.ssh_config.is_some() { "--env=PASSED=from here" } else { arguments[1] };
+        let passed = if world.ssh_config.is_some() {
+            "--env=PASSED=from here"
+        } else {
+            arguments[1]
+        };
         let ran = world.exec(&[arguments[0], passed], &["sh", "-c", script, "sh", odd, ""]);
         ran.ends_with(0);
         assert_eq!(ran.text(), format!("<{odd}><><{odd}><from here>"));
@@ -53,15 +57,39 @@ fn the_command_gets_its_words_and_variables_as_they_are() {
 #[test]
 fn the_commands_own_code_comes_through() {
     everywhere(|world| {
-        world.exec(&[], &["sh", "-c", "exit 7"]).ends_with(7).says(&["APPLICATION_FAILED: exit code 7"]);
-        world.exec(&[], &["sh", "-c", "exit 255"]).ends_with(255).says(&["exit code 255"]);
-        world.exec(&[], &["sh", "-c", "exit 137"]).ends_with(137).says(&["exit code 137"]);
-        world.exec(&[], &["sh", "-c", "kill -9 $$"]).ends_with(137).says(&["killed by signal 9"]);
-        world.exec(&[], &["sh", "-c", "kill -SEGV $$"]).ends_with(139).says(&["killed by signal 11"]);
-        world.exec(&[], &["no-such-command"]).ends_with(127).says(&["the command does not exist on the node"]);
-        world.exec(&[], &["/etc/passwd"]).ends_with(126).says(&["cannot be executed"]);
+        world
+            .exec(&[], &["sh", "-c", "exit 7"])
+            .ends_with(7)
+            .says(&["APPLICATION_FAILED: exit code 7"]);
+        world
+            .exec(&[], &["sh", "-c", "exit 255"])
+            .ends_with(255)
+            .says(&["exit code 255"]);
+        world
+            .exec(&[], &["sh", "-c", "exit 137"])
+            .ends_with(137)
+            .says(&["exit code 137"]);
+        world
+            .exec(&[], &["sh", "-c", "kill -9 $$"])
+            .ends_with(137)
+            .says(&["killed by signal 9"]);
+        world
+            .exec(&[], &["sh", "-c", "kill -SEGV $$"])
+            .ends_with(139)
+            .says(&["killed by signal 11"]);
+        world
+            .exec(&[], &["no-such-command"])
+            .ends_with(127)
+            .says(&["the command does not exist on the node"]);
+        world
+            .exec(&[], &["/etc/passwd"])
+            .ends_with(126)
+            .says(&["cannot be executed"]);
         // A command that ends with 127 by itself is not one that is missing.
-        world.exec(&[], &["sh", "-c", "exit 127"]).ends_with(127).says(&["exit code 127"]);
+        world
+            .exec(&[], &["sh", "-c", "exit 127"])
+            .ends_with(127)
+            .says(&["exit code 127"]);
     });
 }
 
@@ -76,14 +104,24 @@ sys.stderr.buffer.write(b"e\0\xff no newline")
         world.write("out.py", script);
         let ran = Ran::of(
             world
-                .command(&world.exec_arguments(&["--quiet"], &["python3", "out.py"]).iter().map(String::as_str).collect::<Vec<_>>())
+                .command(
+                    &world
+                        .exec_arguments(&["--quiet"], &["python3", "out.py"])
+                        .iter()
+                        .map(String::as_str)
+                        .collect::<Vec<_>>(),
+                )
                 .output()
                 .unwrap(),
         );
         ran.ends_with(0);
         let expected: Vec<u8> = (0..=255).cycle().take(256 * 9000).collect();
         assert!(ran.stdout == expected, "{} bytes came", ran.stdout.len());
-        let stderr: Vec<_> = world.records().into_iter().filter(|(path, _)| path.ends_with("stderr")).collect();
+        let stderr: Vec<_> = world
+            .records()
+            .into_iter()
+            .filter(|(path, _)| path.ends_with("stderr"))
+            .collect();
         assert!(stderr.iter().any(|(_, content)| content == b"e\0\xff no newline"));
     });
 }
@@ -102,7 +140,10 @@ fn output_shows_while_the_command_runs() {
         let mut rest = String::new();
         stdout.read_to_string(&mut rest).unwrap();
         assert_eq!(rest, "last\n");
-        assert!(seen.elapsed() > Duration::from_secs(2), "the first line came only with the last");
+        assert!(
+            seen.elapsed() > Duration::from_secs(2),
+            "the first line came only with the last"
+        );
         assert!(child.wait().unwrap().success());
     });
 }
@@ -112,16 +153,30 @@ fn artifacts_come_back_checked_and_links_do_not() {
     everywhere(|world| {
         let script = "mkdir -p out/deep; head -c 3000000 /dev/urandom > out/big; printf x > 'out/deep/a b'; \
                       ln -s /etc/passwd out/link; ln -s /etc linked; sha256sum < out/big";
-        let options = ["--artifact", "out", "--artifact", "linked/passwd", "--artifact", "absent"];
+        let options = [
+            "--artifact",
+            "out",
+            "--artifact",
+            "linked/passwd",
+            "--artifact",
+            "absent",
+        ];
         let ran = world.exec(&options, &["sh", "-c", script]);
-        ran.ends_with(84).says(&["COMPLETED", "artifact missing: linked/passwd", "artifact missing: absent"]);
+        ran.ends_with(84).says(&[
+            "COMPLETED",
+            "artifact missing: linked/passwd",
+            "artifact missing: absent",
+        ]);
         let home = world.path("candidate");
         let big = fs::read(home.join("out/big")).unwrap();
-        let digest = Sha256::digest(&big).iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        let digest = vibesys::ids::hex(&Sha256::digest(&big));
         assert!(ran.text().starts_with(&digest), "{}", ran.text());
         assert_eq!(fs::read(home.join("out/deep/a b")).unwrap(), b"x");
         assert!(!home.join("out/link").exists() && !home.join("linked").exists());
-        world.exec(&["--artifact", "../x"], &["true"]).ends_with(78).says(&["--artifact", "../x"]);
+        world
+            .exec(&["--artifact", "../x"], &["true"])
+            .ends_with(78)
+            .says(&["--artifact", "../x"]);
     });
 }
 
@@ -134,7 +189,10 @@ fn an_artifact_never_leaves_its_target() {
     symlink(&outside, world.path("target/out")).unwrap();
     let target = world.path("target");
     let options = ["--artifact", "out/x", "--artifact-dir", target.to_str().unwrap()];
-    world.exec(&options, &["sh", "-c", "mkdir out; echo 1 > out/x"]).ends_with(74).says(&["out/x"]);
+    world
+        .exec(&options, &["sh", "-c", "mkdir out; echo 1 > out/x"])
+        .ends_with(74)
+        .says(&["out/x"]);
     assert_eq!(fs::read_dir(outside).unwrap().count(), 0);
 }
 
@@ -143,13 +201,20 @@ fn a_time_limit_ends_the_command_and_all_it_started() {
     everywhere(|world| {
         let begun = Instant::now();
         let ran = world.exec(&["--timeout", "2s"], &["sh", "-c", "sleep 300 & sleep 300"]);
-        ran.ends_with(124).says(&["APPLICATION_FAILED: the invocation's own time limit"]);
+        ran.ends_with(124)
+            .says(&["APPLICATION_FAILED: the invocation's own time limit"]);
         assert!(begun.elapsed() < Duration::from_secs(20));
         // One that does not listen is ended by force.
-        let ran = world.exec(&["--timeout", "1s"], &["sh", "-c", "trap '' TERM; echo on; while :; do sleep 1; done"]);
+        let ran = world.exec(
+            &["--timeout", "1s"],
+            &["sh", "-c", "trap '' TERM; echo on; while :; do sleep 1; done"],
+        );
         ran.ends_with(124).says(&["own time limit"]);
         assert_eq!(ran.text(), "on\n");
-        world.exec(&["--timeout", "30"], &["true"]).ends_with(78).says(&["--timeout", "`30m`"]);
+        world
+            .exec(&["--timeout", "30"], &["true"])
+            .ends_with(78)
+            .says(&["--timeout", "`30m`"]);
     });
 }
 
@@ -163,7 +228,8 @@ fn an_interrupt_cancels_the_step_and_keeps_the_allocation() {
         child.stdout.take().unwrap().read_exact(&mut on).unwrap();
         interrupt(child.id());
         let ran = Ran::of(child.wait_with_output().unwrap());
-        ran.ends_with(130).says(&["cancelling the step", "CANCELLED: cancelled on request"]);
+        ran.ends_with(130)
+            .says(&["cancelling the step", "CANCELLED: cancelled on request"]);
         world.exec(&[], &["true"]).ends_with(0);
     });
 }
@@ -171,7 +237,10 @@ fn an_interrupt_cancels_the_step_and_keeps_the_allocation() {
 #[test]
 fn a_second_interrupt_says_what_is_left_behind() {
     everywhere(|world| {
-        let arguments = world.exec_arguments(&[], &["sh", "-c", "trap '' TERM; echo on; while :; do sleep 1; done"]);
+        let arguments = world.exec_arguments(
+            &[],
+            &["sh", "-c", "trap '' TERM; echo on; while :; do sleep 1; done"],
+        );
         let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
         let mut child = world.command(&arguments).spawn().unwrap();
         let mut on = [0; 3];
@@ -185,7 +254,10 @@ fn a_second_interrupt_says_what_is_left_behind() {
 }
 
 fn interrupt(process: u32) {
-    let done = std::process::Command::new("kill").args(["-INT", &process.to_string()]).status().unwrap();
+    let done = std::process::Command::new("kill")
+        .args(["-INT", &process.to_string()])
+        .status()
+        .unwrap();
     assert!(done.success());
 }
 
@@ -209,7 +281,10 @@ fn several_evaluations_run_side_by_side_in_one_allocation() {
         world.exec(&[], &["true"]).ends_with(0);
         let children: Vec<_> = (0..4)
             .map(|number| {
-                let arguments = world.exec_arguments(&["--quiet"], &["sh", "-c", &format!("sleep 1; echo {number} > f; cat f")]);
+                let arguments = world.exec_arguments(
+                    &["--quiet"],
+                    &["sh", "-c", &format!("sleep 1; echo {number} > f; cat f")],
+                );
                 let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
                 world.command(&arguments).spawn().unwrap()
             })
@@ -219,7 +294,11 @@ fn several_evaluations_run_side_by_side_in_one_allocation() {
             ran.ends_with(0);
             assert_eq!(ran.text(), format!("{number}\n"));
         }
-        assert_eq!(fs::read_dir(world.state().join("leases")).unwrap().count(), 2, "one record and its lock");
+        assert_eq!(
+            fs::read_dir(world.state().join("leases")).unwrap().count(),
+            2,
+            "one record and its lock"
+        );
     });
 }
 
@@ -245,11 +324,20 @@ fn a_secret_of_the_environment_is_nowhere_but_in_the_command() {
     everywhere(|world| {
         let secret = "correct-horse-battery";
         let option = format!("--env=TOKEN={secret}");
-        let ran = world.exec(&[&option, "-vvv"], &["sh", "-c", "test ${#TOKEN} -eq 21; ls -la ../step 2>/dev/null; true"]);
+        let ran = world.exec(
+            &[&option, "-vvv"],
+            &[
+                "sh",
+                "-c",
+                "test ${#TOKEN} -eq 21; ls -la ../step 2>/dev/null; true",
+            ],
+        );
         ran.ends_with(0);
         assert!(!ran.stderr.contains(secret), "{}", ran.stderr);
         for (path, content) in world.records() {
-            let found = content.windows(secret.len()).any(|window| window == secret.as_bytes());
+            let found = content
+                .windows(secret.len())
+                .any(|window| window == secret.as_bytes());
             assert!(!found, "{} has the secret", path.display());
         }
         if let (Some(cluster), true) = (cluster(), world.ssh_config.is_some()) {

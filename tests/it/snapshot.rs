@@ -268,7 +268,7 @@ fn build(root: &Path, tree: &Tree) {
         if parent
             .ancestors()
             .take_while(|part| *part != root)
-            .any(|part| part.is_symlink())
+            .any(std::path::Path::is_symlink)
             || fs::create_dir_all(parent).is_err()
         {
             continue;

@@ -285,11 +285,11 @@ async fn status(
         } else {
             "RUNNING".to_owned()
         };
-        status.nodes = session.agent.login().host.clone();
+        status.nodes.clone_from(&session.agent.login().host);
         return Ok((status, over));
     }
     let Some(job) = record.job else {
-        status.state = "submission not answered".to_owned();
+        "submission not answered".clone_into(&mut status.state);
         return Ok((status, false));
     };
     match queue_row(&control, job).await? {

@@ -36,6 +36,7 @@ const MOST_MOVES: u32 = 5;
 const TAIL: u64 = 4096;
 
 /// How following ended.
+#[expect(clippy::large_enum_variant, reason = "made once an evaluation")]
 enum Followed {
     /// The launcher wrote its record.
     Ended {
@@ -107,7 +108,7 @@ impl<'a> Evaluation<'a> {
             .join("logs")
             .join(self.record.invocation.as_str());
         let mut spool = Spool::open(&directory).map_err(local_storage)?;
-        let (lease, followed, session) = self.to_the_end(session, &mut spool).await?;
+        let (lease, followed, session) = self.follow_to_the_end(session, &mut spool).await?;
         self.watch.mark("ended");
         let (verdict, evidence) = self.settle(&session, &lease, followed, &spool).await?;
         self.watch.mark("classified");
@@ -131,7 +132,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Sends the request and follows it, through lost connections and allocations that were over.
-    async fn to_the_end(
+    async fn follow_to_the_end(
         &mut self,
         mut session: Arc<Session>,
         spool: &mut Spool,
@@ -156,7 +157,7 @@ impl<'a> Evaluation<'a> {
                     Ok(Followed::NotTaken { why }) => break why,
                     Ok(followed) => return Ok((lease, followed, session)),
                     Err(error) if error.kind == FailureKind::Unreachable => {
-                        session = self.reach_again(error).await?
+                        session = self.reach_again(error).await?;
                     }
                     Err(error) => return Err(error),
                 }
@@ -350,7 +351,7 @@ impl<'a> Evaluation<'a> {
             {
                 claimed = true;
             }
-            if let Some(followed) = self.heard(event, spool).await? {
+            if let Some(followed) = self.heard(event, spool)? {
                 return Ok(followed);
             }
         }
@@ -360,17 +361,17 @@ impl<'a> Evaluation<'a> {
         let deadline = tokio::time::Instant::now() + Duration::from_secs(2);
         while let Ok(event) = tokio::time::timeout_at(deadline, follow.next()).await {
             let event: Result<FollowEvent, AgentError> = event;
-            if let Some(followed) = self.heard(event.map_err(lost)?, spool).await? {
+            if let Some(followed) = self.heard(event.map_err(lost)?, spool)? {
                 return Ok(Some(followed));
             }
         }
         Ok(None)
     }
 
-    async fn heard(&mut self, event: FollowEvent, spool: &mut Spool) -> Result<Option<Followed>, RunError> {
+    fn heard(&mut self, event: FollowEvent, spool: &mut Spool) -> Result<Option<Followed>, RunError> {
         match event {
             FollowEvent::State(words) => tracing::debug!(words, "launcher"),
-            FollowEvent::Line { by_step, words } => self.line(by_step, &words).await?,
+            FollowEvent::Line { by_step, words } => self.line(by_step, &words)?,
             FollowEvent::Data { stream, offset, data } => {
                 let copy = spool.copy(stream);
                 copy.write(offset, &data).map_err(local_storage)?;
@@ -407,7 +408,7 @@ impl<'a> Evaluation<'a> {
         Ok(None)
     }
 
-    async fn line(&mut self, by_step: bool, words: &str) -> Result<(), RunError> {
+    fn line(&mut self, by_step: bool, words: &str) -> Result<(), RunError> {
         let mut parts = words.split(' ');
         match (by_step, parts.next().unwrap_or_default()) {
             (false, "claimed") => {

@@ -101,7 +101,9 @@ async fn fetch(
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = text.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
     let pair = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    (digits.len() % 2 == 0)
+    digits
+        .len()
+        .is_multiple_of(2)
         .then(|| digits.chunks(2).map(pair).collect())
         .flatten()
 }

@@ -31,10 +31,14 @@ pub(super) fn archive(
     );
     let mut exports = String::new();
     for (name, value) in &request.environment {
-        exports.push_str(&format!(
-            "export {name}={}\n",
-            quote::sh(value.expose()).map_err(nul)?
-        ));
+        exports.extend([
+            "export ",
+            name,
+            "=",
+            &quote::sh(value.expose()).map_err(nul)?,
+            "
+",
+        ]);
     }
     let wrapper = match &profile.launch.container {
         Container::Wrapper { argv } => argv.clone(),

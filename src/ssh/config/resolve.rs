@@ -232,14 +232,13 @@ impl Reader<'_> {
                         inner = was;
                     }
                 }
-                _ => self.option(&keyword, words, *active, values, &place)?,
+                _ => Self::option(&keyword, words, *active, values, &place)?,
             }
         }
         Ok(())
     }
 
     fn option(
-        &self,
         keyword: &str,
         words: Vec<String>,
         active: bool,

@@ -16,7 +16,9 @@ pub(crate) struct Cluster {
 const NAME: &str = "it";
 
 fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testbed").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/testbed")
+        .join(name)
 }
 
 /// The cluster, or `None` on a machine that cannot run one. Under CI that is a failure: the cluster is the point.
@@ -29,14 +31,16 @@ pub(crate) fn cluster() -> Option<&'static Cluster> {
                 .stdin(Stdio::null())
                 .output()
                 .expect("tests/testbed/up");
-            let said = String::from_utf8_lossy(&up.stdout).into_owned() + &String::from_utf8_lossy(&up.stderr);
+            let said =
+                String::from_utf8_lossy(&up.stdout).into_owned() + &String::from_utf8_lossy(&up.stderr);
             if up.status.code() == Some(77) {
                 assert!(std::env::var_os("CI").is_none(), "no cluster here: {said}");
                 eprintln!("skipped: {said}");
                 return None;
             }
             assert!(up.status.success(), "the cluster does not start: {said}");
-            let home = std::env::var("VIBESYS_BED_HOME").unwrap_or_else(|_| "/var/tmp/vibesys-bed".to_owned());
+            let home =
+                std::env::var("VIBESYS_BED_HOME").unwrap_or_else(|_| "/var/tmp/vibesys-bed".to_owned());
             let text = fs::read_to_string(format!("{home}/{NAME}/bed.env")).unwrap();
             let values = text
                 .lines()
@@ -50,35 +54,34 @@ pub(crate) fn cluster() -> Option<&'static Cluster> {
 
 impl Cluster {
     pub(crate) fn get(&self, key: &str) -> &str {
-        self.values.get(key).unwrap_or_else(|| panic!("{key} is not in bed.env"))
+        self.values
+            .get(key)
+            .unwrap_or_else(|| panic!("{key} is not in bed.env"))
     }
 
     /// Runs a command on one of the cluster's machines and returns what it printed.
+    #[expect(clippy::unused_self, reason = "only a cluster that is up can be asked")]
     pub(crate) fn on(&self, host: &str, command: &str) -> String {
         let output = Command::new(script("exec"))
             .args(["--bed", NAME, host, "--", "bash", "-lc", command])
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{command}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// Breaks or mends something.
-    pub(crate) fn fault(&self, arguments: &[&str]) {
-        let output = Command::new(script("fault"))
-            .args(["--bed", NAME])
-            .args(arguments)
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
 
     /// The allocations of that name, as accounting has them. Slurm 22.05 writes a name down only after some seconds.
     pub(crate) fn jobs(&self, name: &str) -> Vec<String> {
         for _ in 0..30 {
-            let text = self.on("beverin", &format!("sacct -nPX -S now-1days --name={name} -o JobID"));
+            let text = self.on(
+                "beverin",
+                &format!("sacct -nPX -S now-1days --name={name} -o JobID"),
+            );
             if !text.trim().is_empty() {
                 return text.lines().map(str::to_owned).collect();
             }
@@ -151,7 +154,11 @@ impl World {
 
     /// On the cluster, in the shared partition, so that tests run side by side.
     pub(crate) fn shared(cluster: &Cluster) -> Self {
-        Self::on_cluster(cluster, "partition = \"debug\"\naccount = \"csstaff\"\nmemory = \"500\"", "exclusive = false\ncpus_per_node = 4\n")
+        Self::on_cluster(
+            cluster,
+            "partition = \"debug\"\naccount = \"csstaff\"\nmemory = \"500\"",
+            "exclusive = false\ncpus_per_node = 4\n",
+        )
     }
 
     /// On the cluster, with these lines in `[profiles.bed.slurm]` and in `[profiles.bed]`.
@@ -169,7 +176,12 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("candidate")).unwrap();
         fs::write(directory.path().join("clusters.toml"), text).unwrap();
-        Self { directory, profile, ssh_config, environment: Vec::new() }
+        Self {
+            directory,
+            profile,
+            ssh_config,
+            environment: Vec::new(),
+        }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -199,11 +211,17 @@ impl World {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_vibesys"));
         command.arg("--state-dir").arg(self.state());
-        command.arg("--cluster-profiles-file").arg(self.path("clusters.toml"));
+        command
+            .arg("--cluster-profiles-file")
+            .arg(self.path("clusters.toml"));
         if let Some(config) = &self.ssh_config {
             command.arg("--ssh-config").arg(config);
         }
-        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         command.env_remove("SSH_AUTH_SOCK").env_remove("VIBESYS_LOG");
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command
@@ -216,8 +234,9 @@ impl World {
     /// The arguments of an `exec` in this world.
     pub(crate) fn exec_arguments(&self, options: &[&str], command: &[&str]) -> Vec<String> {
         let candidate = self.path("candidate").to_str().unwrap().to_owned();
-        let mut arguments: Vec<String> =
-            ["exec", "--cluster-profile", self.profile, "-C", &candidate].map(str::to_owned).into();
+        let mut arguments: Vec<String> = ["exec", "--cluster-profile", self.profile, "-C", &candidate]
+            .map(str::to_owned)
+            .into();
         arguments.extend(options.iter().map(|&option| option.to_owned()));
         arguments.push("--".to_owned());
         arguments.extend(command.iter().map(|&word| word.to_owned()));
@@ -232,8 +251,8 @@ impl World {
     /// The report of an `exec`.
     pub(crate) fn report(&self, options: &[&str], command: &[&str]) -> Value {
         let ran = self.exec(&[options, &["--json"]].concat(), command);
-        let document: Value =
-            serde_json::from_slice(&ran.stdout).unwrap_or_else(|_| panic!("no JSON: {}{}", ran.text(), ran.stderr));
+        let document: Value = serde_json::from_slice(&ran.stdout)
+            .unwrap_or_else(|_| panic!("no JSON: {}{}", ran.text(), ran.stderr));
         assert_eq!(document["schema_version"], 1);
         document["data"].clone()
     }
