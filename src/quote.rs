@@ -22,3 +22,31 @@ pub fn sh(word: &str) -> Result<String, NulByte> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a NUL byte cannot be passed in an argument or an environment variable")]
 pub struct NulByte;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::process::Command;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+        #[test]
+        fn every_shell_reads_back_the_same_bytes(words in proptest::collection::vec("[^\0]{0,12}", 0..6)) {
+            let quoted: Vec<String> = words.iter().map(|word| sh(word).unwrap()).collect();
+            let script = format!("printf '%s\\0' {}", quoted.join(" "));
+            let expected: Vec<u8> = words.iter().flat_map(|word| [word.as_bytes(), b"\0"].concat()).collect();
+            for shell in ["sh", "bash", "dash"] {
+                let output = Command::new(shell).args(["-c", &script]).output().unwrap();
+                let expected = if words.is_empty() { b"\0".to_vec() } else { expected.clone() };
+                prop_assert_eq!(&output.stdout, &expected, "{}: {}", shell, script);
+            }
+        }
+    }
+
+    #[test]
+    fn a_nul_byte_is_refused() {
+        assert_eq!(sh("a\0b"), Err(NulByte));
+    }
+}

@@ -674,6 +674,17 @@ remote_artifact_root = "/capstor/scratch/cscs/vibesys"
     }
 
     #[test]
+    fn the_example_is_valid_and_the_document_has_every_key() {
+        let document = Document::parse(include_str!("../../examples/clusters.toml")).unwrap();
+        assert_eq!(document.names().count(), 3);
+        let text = include_str!("../../docs/profile.md");
+        for key in [raw::PROFILE, raw::SSH, raw::SLURM].concat() {
+            let written = text.contains(&format!("`{key}`")) || text.contains(&format!(".{key}]`"));
+            assert!(written, "docs/profile.md does not mention `{key}`");
+        }
+    }
+
+    #[test]
     fn an_unknown_profile_lists_what_there_is() {
         let error = Document::parse(ORIGINAL)
             .unwrap()
