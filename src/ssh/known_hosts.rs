@@ -82,7 +82,7 @@ fn lines(hop: &Hop) -> Vec<Line> {
 
 fn names(entry: &Entry, name: &str) -> bool {
     match entry.host_patterns() {
-        HostPatterns::Patterns(patterns) => matching_list(patterns.iter().map(String::as_str), name),
+        HostPatterns::Patterns(patterns) => matching_list(patterns.iter().map(String::as_str), name, true),
         HostPatterns::HashedName { salt, hash } => {
             // The protocol is HMAC-SHA1 of the name under the salt (ssh-keygen(1), -H).
             Hmac::<Sha1>::new_from_slice(salt)
@@ -256,7 +256,7 @@ fn judge_certificate(
     let principals = certificate.valid_principals();
     if !principals
         .iter()
-        .any(|principal| matching_list([principal.as_str()], name))
+        .any(|principal| matching_list([principal.as_str()], name, true))
     {
         return Err(bad(format!(
             "it is for {}",

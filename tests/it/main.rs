@@ -12,6 +12,7 @@ mod cluster;
 mod contract;
 mod snapshot;
 mod ssh_bed;
+mod ssh_config;
 mod ssh_contract;
 mod ssh_fake;
 mod ssh_sshd;

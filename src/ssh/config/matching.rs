@@ -33,14 +33,14 @@ pub(crate) fn glob(pattern: &str, text: &str, fold: bool) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// A list of patterns: any `!` that matches makes the whole not match (ssh_config(5), PATTERNS).
-pub(crate) fn list<'a>(patterns: impl IntoIterator<Item = &'a str>, text: &str) -> bool {
+/// A list of patterns, without regard to case if `fold` (as for `Match host` and known_hosts): any `!` that matches makes the whole not match (ssh_config(5), PATTERNS).
+pub(crate) fn list<'a>(patterns: impl IntoIterator<Item = &'a str>, text: &str, fold: bool) -> bool {
     let mut found = false;
     for pattern in patterns {
         match pattern.strip_prefix('!') {
-            Some(negated) if glob(negated, text, true) => return false,
+            Some(negated) if glob(negated, text, fold) => return false,
             Some(_) => {}
-            None => found |= glob(pattern, text, true),
+            None => found |= glob(pattern, text, fold),
         }
     }
     found
@@ -54,7 +54,7 @@ mod tests {
     fn patterns_match_as_documented() {
         assert!(glob("web*", "web12", false) && glob("*.ex?mple.org", "a.example.org", false));
         assert!(glob("**", "", false) && !glob("?", "", false) && !glob("a*b", "acbd", false));
-        assert!(list(["*", "!web9"], "web1") && !list(["*", "!web9"], "web9"));
-        assert!(!list(["!web9"], "web1"));
+        assert!(list(["*", "!web9"], "web1", false) && !list(["*", "!web9"], "web9", false));
+        assert!(!list(["!web9"], "web1", false));
     }
 }

@@ -221,7 +221,7 @@ impl Reader<'_> {
                 continue;
             };
             match keyword.as_str() {
-                "host" => *active = list(words.iter().map(String::as_str), &self.wanted.name),
+                "host" => *active = list(words.iter().map(String::as_str), &self.wanted.name, false),
                 "match" => *active = self.matches(&words, values, finals, second, &place)?,
                 "include" => {
                     let mut inner = *active;
@@ -321,7 +321,8 @@ impl Reader<'_> {
                 let name = values.text("hostname").unwrap_or("%h");
                 name.replace("%h", &self.wanted.name).replace("%%", "%")
             };
-            let patterns = |patterns: &str, text: &str| list(patterns.split(','), text);
+            let hosts = |patterns: &str, text: &str| list(patterns.split(','), text, true);
+            let users = |patterns: &str, text: &str| list(patterns.split(','), text, false);
             let holds = match condition.as_str() {
                 "all" => true,
                 "final" => {
@@ -329,8 +330,8 @@ impl Reader<'_> {
                     second
                 }
                 "canonical" => false,
-                "host" => patterns(&argument()?, &host()),
-                "originalhost" => patterns(&argument()?, &self.wanted.name),
+                "host" => hosts(&argument()?, &host()),
+                "originalhost" => hosts(&argument()?, &self.wanted.name),
                 "user" => {
                     let user = self
                         .wanted
@@ -338,9 +339,9 @@ impl Reader<'_> {
                         .as_deref()
                         .or(values.text("user"))
                         .unwrap_or(&self.environment.user);
-                    patterns(&argument()?, user)
+                    users(&argument()?, user)
                 }
-                "localuser" => patterns(&argument()?, &self.environment.user),
+                "localuser" => users(&argument()?, &self.environment.user),
                 "exec" => {
                     return Err(at(
                         place,
