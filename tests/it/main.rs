@@ -10,6 +10,7 @@
 
 mod cluster;
 mod contract;
+mod known_hosts;
 mod snapshot;
 mod ssh_bed;
 mod ssh_config;

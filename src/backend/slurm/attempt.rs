@@ -319,6 +319,15 @@ impl<'a> Evaluation<'a> {
         mut follow: Follow,
         spool: &mut Spool,
     ) -> Result<Followed, RunError> {
+        if self.runner.scheduler() == Scheduler::Slurm {
+            // Accounting will be asked in the end: its shell starts while the step does.
+            let session = Arc::clone(session);
+            tokio::spawn(async move {
+                if let Err(error) = session.control().await {
+                    tracing::debug!(%error, "the shell for queries does not start yet");
+                }
+            });
+        }
         let mut claimed = false;
         let mut look = FIRST_QUEUE_LOOK;
         let mut next_look = tokio::time::Instant::now() + look;
