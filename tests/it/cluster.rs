@@ -371,23 +371,24 @@ fn a_host_that_is_not_there_is_unreachable() {
 }
 
 #[test]
-fn a_full_scratch_is_an_error_and_nothing_half_made_is_used() {
-    let cluster = on_cluster!();
-    let world = World::shared(cluster);
-    world.edit_profile("$SCRATCH/vibesys", "$SCRATCH/full/vibesys");
-    cluster.on(
-        "beverin",
-        "mkdir -p $SCRATCH/full; mkdir -p $SCRATCH/full/vibesys",
-    );
-    let noise: Vec<u8> = (0..6_000_000_u64)
-        .flat_map(|i| (i.wrapping_mul(6_364_136_223_846_793_005) >> 33).to_le_bytes())
-        .collect();
-    world.write("model", noise);
-    // A quota of its own would need another file system; a limit on file size in the login shell is as good a refusal.
-    cluster.on("beverin", "chmod 500 $SCRATCH/full/vibesys");
-    let ran = world.exec(&[], &["true"]);
-    cluster.on("beverin", "chmod 700 $SCRATCH/full/vibesys");
-    ran.says(&["error: ", "hint: ", "remote_artifact_root"]);
-    assert!(ran.code == 73 || ran.code == 78, "{ran:?}");
-    world.exec(&[], &["sh", "-c", "wc -c < model"]).ends_with(0);
+fn a_full_scratch_is_one_clear_error_and_free_again_all_is_well() {
+    // A cluster of its own: the others' scratch would be full too.
+    let Some(cluster) = Cluster::start("full") else { return };
+    {
+        let world = World::shared(&cluster);
+        world.exec(&[], &["true"]).ends_with(0);
+        let noise = (0..1_000_000_u64).flat_map(|i| (i.wrapping_mul(6_364_136_223_846_793_005) >> 33).to_le_bytes());
+        world.write("model", noise.collect::<Vec<u8>>());
+        for (kind, kept) in [("space", "1024"), ("inodes", "--inodes")] {
+            cluster.fault(&["fill-scratch", kept]);
+            let ran = world.exec(&[], &["true"]);
+            ran.ends_with(73).says(&["error: the cluster's storage is full", "hint: ", "remote_artifact_root"]);
+            cluster.fault(&["free-scratch"]);
+            let ran = world.exec(&[], &["sh", "-c", "wc -c < model"]);
+            ran.ends_with(0);
+            assert_eq!(ran.text(), "8000000\n", "{kind}");
+            world.write("model", vec![b'x'; 8_000_000]);
+        }
+    }
+    cluster.end();
 }

@@ -8,51 +8,66 @@ use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// The cluster of the tests: started once, described by its own file.
+/// A cluster, described by its own file.
 pub(crate) struct Cluster {
+    name: &'static str,
     values: BTreeMap<String, String>,
 }
 
-const NAME: &str = "it";
-
 fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/testbed")
-        .join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testbed").join(name)
 }
 
-/// The cluster, or `None` on a machine that cannot run one. Under CI that is a failure: the cluster is the point.
+/// The cluster that the tests share, or `None` on a machine that cannot run one. Under CI that is a failure: the
+/// cluster is the point.
 pub(crate) fn cluster() -> Option<&'static Cluster> {
     static CLUSTER: OnceLock<Option<Cluster>> = OnceLock::new();
-    CLUSTER
-        .get_or_init(|| {
-            let up = Command::new(script("up"))
-                .args(["--bed", NAME])
-                .stdin(Stdio::null())
-                .output()
-                .expect("tests/testbed/up");
-            let said =
-                String::from_utf8_lossy(&up.stdout).into_owned() + &String::from_utf8_lossy(&up.stderr);
-            if up.status.code() == Some(77) {
-                assert!(std::env::var_os("CI").is_none(), "no cluster here: {said}");
-                eprintln!("skipped: {said}");
-                return None;
-            }
-            assert!(up.status.success(), "the cluster does not start: {said}");
-            let home =
-                std::env::var("VIBESYS_BED_HOME").unwrap_or_else(|_| "/var/tmp/vibesys-bed".to_owned());
-            let text = fs::read_to_string(format!("{home}/{NAME}/bed.env")).unwrap();
-            let values = text
-                .lines()
-                .filter_map(|line| line.split_once('='))
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .collect();
-            Some(Cluster { values })
-        })
-        .as_ref()
+    CLUSTER.get_or_init(|| Cluster::start("it")).as_ref()
 }
 
 impl Cluster {
+    /// Starts a cluster of that name, or finds it running.
+    pub(crate) fn start(name: &'static str) -> Option<Self> {
+        let up =
+            Command::new(script("up")).args(["--bed", name]).stdin(Stdio::null()).output().expect("tests/testbed/up");
+        let said = String::from_utf8_lossy(&up.stdout).into_owned() + &String::from_utf8_lossy(&up.stderr);
+        if up.status.code() == Some(77) {
+            assert!(std::env::var_os("CI").is_none(), "no cluster here: {said}");
+            eprintln!("skipped: {said}");
+            return None;
+        }
+        assert!(up.status.success(), "the cluster does not start: {said}");
+        let home = std::env::var("VIBESYS_BED_HOME").unwrap_or_else(|_| "/var/tmp/vibesys-bed".to_owned());
+        let text = fs::read_to_string(format!("{home}/{name}/bed.env")).unwrap();
+        let values = text
+            .lines()
+            .filter_map(|line| line.split_once('='))
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .collect();
+        Some(Self { name, values })
+    }
+
+    /// Ends it and removes what it kept.
+    pub(crate) fn end(self) {
+        self.script("down", &["--wipe"]);
+    }
+
+    /// Breaks or mends something.
+    pub(crate) fn fault(&self, arguments: &[&str]) {
+        self.script("fault", arguments);
+    }
+
+    fn script(&self, name: &str, arguments: &[&str]) -> String {
+        let output = Command::new(script(name))
+            .args(["--bed", self.name])
+            .args(arguments)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{name} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
     pub(crate) fn get(&self, key: &str) -> &str {
         self.values
             .get(key)
@@ -60,19 +75,8 @@ impl Cluster {
     }
 
     /// Runs a command on one of the cluster's machines and returns what it printed.
-    #[expect(clippy::unused_self, reason = "only a cluster that is up can be asked")]
     pub(crate) fn on(&self, host: &str, command: &str) -> String {
-        let output = Command::new(script("exec"))
-            .args(["--bed", NAME, host, "--", "bash", "-lc", command])
-            .stdin(Stdio::null())
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{command}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8(output.stdout).unwrap()
+        self.script("exec", &[host, "--", "bash", "-lc", command])
     }
 
     /// The allocations of that name, as accounting has them. Slurm 22.05 writes a name down only after some seconds.
