@@ -20,6 +20,8 @@
 #   data NAME STREAM OFFSET LEN     + bytes
 #   end NAME LEN LEN                + result.json + the end of what srun had to say; nothing follows for this attempt
 
+# shellcheck disable=SC2154 # nonce, root and scheduler are set by the client; the arrays are used through their names
+# shellcheck disable=SC2034
 set -u
 umask 077
 export LC_ALL=C

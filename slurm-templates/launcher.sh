@@ -365,11 +365,19 @@ settle_lost() {
     done
 }
 
+# The whole batch step is told to end: at the time limit, by preemption, by scancel.
+terminate() {
+    local attempt
+    closing=terminated
+    printf 'wake\n' >&"$launcher_bell"
+    for attempt in "${running[@]}"; do kill -TERM "$attempt"; done
+}
+
 launcher_main() {
-    local message word name
+    local word name
     exec {launcher_bell}<> <(:)
     trap 'printf "wake\n" >&"$launcher_bell"' USR1
-    trap 'closing=terminated; printf "wake\n" >&"$launcher_bell"; for p in "${running[@]}"; do kill -TERM "$p"; done' TERM
+    trap terminate TERM
     if [[ $restarts -ne 0 ]]; then
         # A second life of the same job would run the same requests again.
         write_state "closed requeued"
@@ -404,10 +412,10 @@ launcher_main() {
             dropped=()
             begin_spare
         fi
-        message='' word=''
+        word='' name=''
         read -r -t "$poll" -u "$launcher_bell" word name
         case $word in
-            done) wait "${running[$name]}" 2>/dev/null; unset "running[$name]" ;;
+            done) unset "running[$name]" ;; # or it is gone already: `settle_lost` may have been first
             spare) stop_spare ;;
         esac
     done

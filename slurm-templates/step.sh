@@ -44,7 +44,7 @@ while :; do
 done
 exec 2>&3 3>&-
 
-how=exit
+how="exit"
 case $code in
     126 | 127) command -v "$1" >/dev/null 2>&1 && [ "$code" = 127 ] || how=missing ;;
     *) [ "$code" -le 128 ] || [ ! -s "$words" ] || how=signal ;;

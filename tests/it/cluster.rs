@@ -373,16 +373,23 @@ fn a_host_that_is_not_there_is_unreachable() {
 #[test]
 fn a_full_scratch_is_one_clear_error_and_free_again_all_is_well() {
     // A cluster of its own: the others' scratch would be full too.
-    let Some(cluster) = Cluster::start("full") else { return };
+    let Some(cluster) = Cluster::start("full") else {
+        return;
+    };
     {
         let world = World::shared(&cluster);
         world.exec(&[], &["true"]).ends_with(0);
-        let noise = (0..1_000_000_u64).flat_map(|i| (i.wrapping_mul(6_364_136_223_846_793_005) >> 33).to_le_bytes());
+        let noise =
+            (0..1_000_000_u64).flat_map(|i| (i.wrapping_mul(6_364_136_223_846_793_005) >> 33).to_le_bytes());
         world.write("model", noise.collect::<Vec<u8>>());
         for (kind, kept) in [("space", "1024"), ("inodes", "--inodes")] {
             cluster.fault(&["fill-scratch", kept]);
             let ran = world.exec(&[], &["true"]);
-            ran.ends_with(73).says(&["error: the cluster's storage is full", "hint: ", "remote_artifact_root"]);
+            ran.ends_with(73).says(&[
+                "error: the cluster's storage is full",
+                "hint: ",
+                "remote_artifact_root",
+            ]);
             cluster.fault(&["free-scratch"]);
             let ran = world.exec(&[], &["sh", "-c", "wc -c < model"]);
             ran.ends_with(0);

@@ -12,7 +12,7 @@ use crate::lease::{self, Action, LeaseError, LeasePhase, LeaseRecord, LockedLeas
 use crate::quote;
 use crate::remote::{Agent, call};
 use crate::runner::{FailureKind, LeaseStatus, Observer, Phase, RunError};
-use crate::slurm::squeue::{self, QueueAnswer};
+use crate::slurm::squeue;
 use crate::slurm::state::Phase as JobPhase;
 use crate::slurm::submit::{self, SubmitAnswer};
 use crate::slurm::{AccountingRow, QueueRow, Scheduler, sacct};
@@ -118,25 +118,36 @@ async fn submit(
     // A connection that is lost here leaves the record in SUBMITTING: the next one looks for the name.
     let done = submitted.answer().await.map_err(lost)?;
     match submit::parse(done.code, &done.text(), &done.complaint()) {
-        SubmitAnswer::Accepted(job) => {
-            lease.record.job = Some(job);
+        SubmitAnswer::Accepted(submitted) => {
+            lease.record.job = Some(submitted.job);
             lease.record.phase = LeasePhase::Held;
             Ok(save(lease).await?.record)
         }
-        SubmitAnswer::Refused { refusal, message } => {
+        SubmitAnswer::Refused(refusal) => {
             lease.record.phase = LeasePhase::Ended;
             save(lease).await?;
             Err(RunError::new(
                 FailureKind::Refused,
-                format!("Slurm refused the allocation: {message}"),
+                format!("Slurm refused the allocation: {}", refusal.message),
             )
             .hint(format!(
-                "check `{}` of profile `{}`; `sbatch --test-only` on the login node tries it by hand",
-                refusal.profile_key(),
+                "{}: check `{}` of profile `{}`",
+                refusal.kind.sentence(),
+                refusal.kind.profile_key(),
                 runner.profile.name
             )))
         }
-        SubmitAnswer::Unclear { message } => Err(RunError::new(
+        SubmitAnswer::ControllerDown { message } => {
+            // The request never arrived, so there is nothing to look for.
+            lease.record.phase = LeasePhase::Ended;
+            save(lease).await?;
+            Err(RunError::new(
+                FailureKind::Unreachable,
+                format!("Slurm's controller does not answer: {message}"),
+            )
+            .hint("try again when `squeue` answers on the login node"))
+        }
+        SubmitAnswer::Ambiguous { message } => Err(RunError::new(
             FailureKind::Unreachable,
             format!("Slurm did not say whether it took the allocation: {message}"),
         )
@@ -202,11 +213,7 @@ pub(super) async fn queue_row(
         .run(&format!("squeue -h -j {job} -t all -o '{}'", squeue::FORMAT))
         .await
         .map_err(lost)?;
-    Ok(match squeue::parse(done.code, &done.text(), &done.complaint()) {
-        QueueAnswer::Rows(rows) => Ok(rows.into_iter().find(|row| row.job == job)),
-        QueueAnswer::NotInQueue => Ok(None),
-        QueueAnswer::NoObservation(words) => Err(words),
-    })
+    Ok(squeue::parse(done.code, &done.text(), &done.complaint()).job(job))
 }
 
 /// The accounting rows of a job, or why there was no answer.
@@ -215,7 +222,7 @@ pub(super) async fn accounting(
     job: u64,
 ) -> Result<Result<Vec<AccountingRow>, String>, RunError> {
     let done = control
-        .run(&format!("timeout 60 sacct -nP -j {job} -o {}", sacct::FORMAT))
+        .run(&format!("timeout 60 sacct -nPD -j {job} -o {}", sacct::FORMAT))
         .await
         .map_err(lost)?;
     if done.code != 0 {

@@ -15,6 +15,7 @@ use crate::journal::{JournalError, Record};
 use crate::lease::LeaseRecord;
 use crate::remote::{AgentError, Done, Follow, FollowEvent, Pending, Stream};
 use crate::runner::{EvaluationRequest, FailureKind, Observer, Phase, Provenance, Report, RunError};
+use crate::slurm::sacct::{Wanted, witnesses};
 use crate::slurm::state::Phase as JobPhase;
 use crate::slurm::{Decision, Evidence, QueueRow, Scheduler, StepResult, amend, classify, pending, sacct};
 use crate::snapshot::Manifest;
@@ -565,6 +566,7 @@ impl<'a> Evaluation<'a> {
     ) -> Result<(Verdict, Evidence), RunError> {
         let mut evidence = Evidence {
             scheduler: self.runner.scheduler(),
+            started: self.node.is_some(),
             stderr_tail: spool.stderr.tail(TAIL),
             queue: self.queue.clone(),
             cancel_requested: self.cancelling,
@@ -625,12 +627,11 @@ impl<'a> Evaluation<'a> {
             let control = session.control().await?;
             match allocate::accounting(&control, job).await? {
                 Ok(rows) => {
+                    // A step that could not say its number is found by its name.
+                    let name = self.name();
                     let number = evidence.result.as_ref().and_then(|result| result.step);
-                    let number = number.or_else(|| step_named(&rows, &self.name()));
-                    let (allocation, step) = sacct::select(&rows, number);
-                    evidence.allocation = allocation.cloned();
-                    evidence.step = step.cloned();
-                    evidence.accounting_error = None;
+                    let wanted = number.map_or(Wanted::Name(&name), Wanted::Number);
+                    evidence.take_accounting(&witnesses(&rows, job, Some(wanted)));
                 }
                 Err(words) => evidence.accounting_error = Some(words),
             }
@@ -707,17 +708,4 @@ impl<'a> Evaluation<'a> {
             timings: std::mem::take(&mut self.watch.marks),
         })
     }
-}
-
-/// The step that bears the attempt's name, where the step itself could not say its number.
-fn step_named(rows: &[crate::slurm::AccountingRow], name: &str) -> Option<u32> {
-    rows.iter()
-        .find(|row| row.name == name)
-        .and_then(|row| match row.kind {
-            crate::slurm::RowKind::Step(number) => Some(number),
-            crate::slurm::RowKind::Allocation
-            | crate::slurm::RowKind::Batch
-            | crate::slurm::RowKind::Extern
-            | crate::slurm::RowKind::Other(_) => None,
-        })
 }

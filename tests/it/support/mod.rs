@@ -15,7 +15,9 @@ pub(crate) struct Cluster {
 }
 
 fn script(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/testbed").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/testbed")
+        .join(name)
 }
 
 /// The cluster that the tests share, or `None` on a machine that cannot run one. Under CI that is a failure: the
@@ -28,8 +30,11 @@ pub(crate) fn cluster() -> Option<&'static Cluster> {
 impl Cluster {
     /// Starts a cluster of that name, or finds it running.
     pub(crate) fn start(name: &'static str) -> Option<Self> {
-        let up =
-            Command::new(script("up")).args(["--bed", name]).stdin(Stdio::null()).output().expect("tests/testbed/up");
+        let up = Command::new(script("up"))
+            .args(["--bed", name])
+            .stdin(Stdio::null())
+            .output()
+            .expect("tests/testbed/up");
         let said = String::from_utf8_lossy(&up.stdout).into_owned() + &String::from_utf8_lossy(&up.stderr);
         if up.status.code() == Some(77) {
             assert!(std::env::var_os("CI").is_none(), "no cluster here: {said}");
@@ -64,7 +69,11 @@ impl Cluster {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        assert!(output.status.success(), "{name} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{name} {arguments:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         String::from_utf8(output.stdout).unwrap()
     }
 
