@@ -110,7 +110,11 @@ enqueue() {
     has_snapshot "$3" || return "$missing_snapshot"
     IFS= read -r state <"$generation/state" || return "$generation_missing"
     [[ $state != closed* ]] || return "$generation_closed"
-    [[ -d $generation/attempts/$2 ]] || mv -T "$root/incoming/$4" "$generation/attempts/$2" || return 1
+    if [[ -d $generation/attempts/$2 ]]; then
+        rm -rf "${root:?}/incoming/$4" # sent again after a lost connection; the first is the one that counts
+    else
+        mv -T "$root/incoming/$4" "$generation/attempts/$2" || return 1
+    fi
     printf 'run %s\n' "$2" >>"$generation/queue" || return 1
     IFS= read -r state <"$generation/state"
     if [[ $state == closed* ]]; then withdraw "$1" "$2" && return "$generation_closed"; fi

@@ -142,6 +142,9 @@ impl Record {
     /// # Errors
     /// It was not being sent.
     pub fn submitted(&mut self) -> Result<(), TransitionError> {
+        if self.phase == Phase::Running {
+            return Ok(()); // told again after a lost connection
+        }
         self.step(Phase::Submitted, &[Phase::Submitting, Phase::Submitted])
     }
 

@@ -1,9 +1,11 @@
 //! `vibesys exec` on the real cluster: allocations, containers, and everything that can be refused.
 
 use std::fs;
+use std::io::Read;
 use std::process::Command;
+use std::time::Duration;
 
-use crate::support::{Cluster, World, cluster};
+use crate::support::{Cluster, Ran, World, cluster};
 
 macro_rules! on_cluster {
     () => {
@@ -396,6 +398,38 @@ fn a_full_scratch_is_one_clear_error_and_free_again_all_is_well() {
             assert_eq!(ran.text(), "8000000\n", "{kind}");
             world.write("model", vec![b'x'; 8_000_000]);
         }
+    }
+    cluster.end();
+}
+
+#[test]
+fn a_connection_that_is_lost_costs_time_and_nothing_else() {
+    // A cluster of its own: everybody's connections are cut.
+    let Some(cluster) = Cluster::start("lost") else {
+        return;
+    };
+    {
+        let world = World::shared(&cluster);
+        cluster.on("beverin", "rm -f $HOME/ran");
+        let script = "echo first; sleep 6; echo last; echo once >> $HOME/ran; exit 5";
+        let arguments = world.exec_arguments(&["--artifact", "absent"], &["sh", "-c", script]);
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        let mut child = world.command(&arguments).spawn().unwrap();
+        let mut stdout = child.stdout.take().unwrap();
+        let mut first = [0; 6];
+        stdout.read_exact(&mut first).unwrap();
+        cluster.fault(&["kill", "sshd-beverin"]);
+        std::thread::sleep(Duration::from_secs(2));
+        cluster.fault(&["restart", "sshd-beverin"]);
+        let mut rest = String::new();
+        stdout.read_to_string(&mut rest).unwrap();
+        let ran = Ran::of(child.wait_with_output().unwrap());
+        ran.ends_with(5).says(&[
+            "APPLICATION_FAILED: exit code 5",
+            "again (the connection was lost)",
+        ]);
+        assert_eq!(rest, "last\n", "to the byte, and once");
+        assert_eq!(cluster.on("beverin", "cat $HOME/ran"), "once\n");
     }
     cluster.end();
 }

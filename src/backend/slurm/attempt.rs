@@ -109,11 +109,18 @@ impl<'a> Evaluation<'a> {
             .join("logs")
             .join(self.record.invocation.as_str());
         let mut spool = Spool::open(&directory).map_err(local_storage)?;
-        let (lease, followed, session) = self.follow_to_the_end(session, &mut spool).await?;
+        let (lease, followed, mut session) = self.follow_to_the_end(session, &mut spool).await?;
         self.watch.mark("ended");
-        let (verdict, evidence) = self.settle(&session, &lease, followed, &spool).await?;
-        self.watch.mark("classified");
-        let report = self.report(&session, &lease, verdict, evidence, &spool).await?;
+        // Asking twice changes nothing, so a connection that is lost here costs time and nothing else.
+        let report = loop {
+            match self.conclude(&session, &lease, &followed, &spool).await {
+                Ok(report) => break report,
+                Err(error) if error.kind == FailureKind::Unreachable => {
+                    session = self.reach_again(error).await?
+                }
+                Err(error) => return Err(error),
+            }
+        };
         self.record
             .completed(report.clone())
             .map_err(|error| internal("journal")(error.to_string()))?;
@@ -556,12 +563,24 @@ impl<'a> Evaluation<'a> {
         )))
     }
 
+    async fn conclude(
+        &mut self,
+        session: &Arc<Session>,
+        lease: &LeaseRecord,
+        followed: &Followed,
+        spool: &Spool,
+    ) -> Result<Report, RunError> {
+        let (verdict, evidence) = self.settle(session, lease, followed, spool).await?;
+        self.watch.mark("classified");
+        self.report(session, lease, verdict, evidence, spool).await
+    }
+
     /// From what was followed to a verdict, asking accounting as far as it is needed.
     async fn settle(
         &mut self,
         session: &Arc<Session>,
         lease: &LeaseRecord,
-        followed: Followed,
+        followed: &Followed,
         spool: &Spool,
     ) -> Result<(Verdict, Evidence), RunError> {
         let mut evidence = Evidence {
@@ -575,8 +594,8 @@ impl<'a> Evaluation<'a> {
         };
         match followed {
             Followed::Ended { result, said } => {
-                evidence.result = result;
-                evidence.launch_said = said;
+                evidence.result.clone_from(result);
+                evidence.launch_said.clone_from(said);
             }
             Followed::Withdrawn => {
                 return Ok((
