@@ -17,10 +17,12 @@ use crate::snapshot::{self, Manifest, SnapshotError};
 
 /// A difference above this share of the whole is not worth a second archive to unpack.
 const DELTA_SHARE: u64 = 4;
-/// Size of one piece of an upload.
-const PIECE: usize = 1 << 20;
+/// A difference of this many bytes is small whatever the whole is.
+const SMALL_DELTA: u64 = 1 << 20;
+/// Size of one piece of an upload: the other side starts a few processes for each.
+const PIECE: usize = 4 << 20;
 /// Pieces that wait to be sent while the next are packed.
-const PIECES_AHEAD: usize = 8;
+const PIECES_AHEAD: usize = 3;
 
 /// What is known here of the snapshots there: the last whole one, and the last that was published.
 #[derive(Debug)]
@@ -101,7 +103,7 @@ pub(super) async fn pack_delta(
     let (candidate, manifest) = (candidate.to_owned(), Arc::clone(manifest));
     let packed = blocking(move || -> Result<Option<PackedDelta>, SnapshotError> {
         let delta = base.delta_to(&manifest);
-        if delta.bytes() > (manifest.size().1 / DELTA_SHARE).max(PIECE as u64) {
+        if delta.bytes() > (manifest.size().1 / DELTA_SHARE).max(SMALL_DELTA) {
             return Ok(None);
         }
         Ok(Some(PackedDelta {
