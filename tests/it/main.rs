@@ -11,6 +11,7 @@
 mod cluster;
 mod contract;
 mod known_hosts;
+mod layering;
 mod snapshot;
 mod ssh_bed;
 mod ssh_config;
