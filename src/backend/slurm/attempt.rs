@@ -116,7 +116,7 @@ impl<'a> Evaluation<'a> {
             match self.conclude(&session, &lease, &followed, &spool).await {
                 Ok(report) => break report,
                 Err(error) if error.kind == FailureKind::Unreachable => {
-                    session = self.reach_again(error).await?
+                    session = self.reach_again(error).await?;
                 }
                 Err(error) => return Err(error),
             }
@@ -649,8 +649,8 @@ impl<'a> Evaluation<'a> {
                     // A step that could not say its number is found by its name.
                     let name = self.name();
                     let number = evidence.result.as_ref().and_then(|result| result.step);
-                    let wanted = number.map_or(Wanted::Name(&name), Wanted::Number);
-                    evidence.take_accounting(&witnesses(&rows, job, Some(wanted)));
+                    let which = number.map_or(Wanted::Name(&name), Wanted::Number);
+                    evidence.take_accounting(&witnesses(&rows, job, Some(which)));
                 }
                 Err(words) => evidence.accounting_error = Some(words),
             }

@@ -1,10 +1,21 @@
 //! Lines into words: `Key value`, `Key=value`, quotes and comments.
 
-/// The keyword in lower case, and its arguments. `None` for an empty line or a comment.
+/// One line.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Line {
+    /// In lower case.
+    pub(super) keyword: String,
+    /// The arguments, without quotes and comment.
+    pub(super) words: Vec<String>,
+    /// The arguments as they stand.
+    pub(super) raw: String,
+}
+
+/// `None` for an empty line or a comment.
 ///
 /// # Errors
 /// A quote that does not end.
-pub(super) fn words(line: &str) -> Result<Option<(String, Vec<String>)>, String> {
+pub(super) fn words(line: &str) -> Result<Option<Line>, String> {
     let line = line.trim_start_matches([' ', '\t', '\u{c}']).trim_end();
     if line.is_empty() || line.starts_with('#') {
         return Ok(None);
@@ -17,7 +28,11 @@ pub(super) fn words(line: &str) -> Result<Option<(String, Vec<String>)>, String>
     if let Some(after) = rest.strip_prefix('=') {
         rest = after.trim_start();
     }
-    Ok(Some((keyword.to_ascii_lowercase(), arguments(rest)?)))
+    Ok(Some(Line {
+        keyword: keyword.to_ascii_lowercase(),
+        words: arguments(rest)?,
+        raw: rest.to_owned(),
+    }))
 }
 
 fn arguments(text: &str) -> Result<Vec<String>, String> {
@@ -65,15 +80,16 @@ mod tests {
 
     #[test]
     fn words_are_cut_as_ssh_cuts_them() {
-        let cut = |line: &str| words(line).unwrap();
-        assert_eq!(cut("  # x"), None);
-        assert_eq!(cut("Port=22").unwrap(), ("port".into(), vec!["22".into()]));
-        assert_eq!(
-            cut("User = jane # me").unwrap(),
-            ("user".into(), vec!["jane".into()])
-        );
-        assert_eq!(cut("IdentityAgent \"/a b/s\"").unwrap().1, ["/a b/s"]);
-        assert_eq!(cut("X a\"b c\"d e").unwrap().1, ["ab cd", "e"]);
+        let cut = |line: &str| {
+            let line = words(line).unwrap().unwrap();
+            (line.keyword, line.words)
+        };
+        assert_eq!(words("  # x").unwrap(), None);
+        assert_eq!(cut("Port=22"), ("port".into(), vec!["22".into()]));
+        assert_eq!(cut("User = jane # me"), ("user".into(), vec!["jane".into()]));
+        assert_eq!(cut("IdentityAgent \"/a b/s\"").1, ["/a b/s"]);
+        assert_eq!(cut("X a\"b c\"d e").1, ["ab cd", "e"]);
+        assert_eq!(words("X=a \"b  c\"").unwrap().unwrap().raw, "a \"b  c\"");
         assert!(words("X \"open").is_err());
     }
 }

@@ -33,8 +33,17 @@ pub(crate) fn glob(pattern: &str, text: &str, fold: bool) -> bool {
     pattern[p..].iter().all(|c| *c == '*')
 }
 
-/// A list of patterns, without regard to case if `fold` (as for `Match host` and known_hosts): any `!` that matches makes the whole not match (ssh_config(5), PATTERNS).
-pub(crate) fn list<'a>(patterns: impl IntoIterator<Item = &'a str>, text: &str, fold: bool) -> bool {
+/// A list of patterns, without regard to case: any `!` that matches makes the whole not match (ssh_config(5), PATTERNS).
+pub(crate) fn list<'a>(patterns: impl IntoIterator<Item = &'a str>, text: &str) -> bool {
+    any(patterns, text, true)
+}
+
+/// The same with regard to case.
+pub(super) fn list_exact<'a>(patterns: impl IntoIterator<Item = &'a str>, text: &str) -> bool {
+    any(patterns, text, false)
+}
+
+fn any<'a>(patterns: impl IntoIterator<Item = &'a str>, text: &str, fold: bool) -> bool {
     let mut found = false;
     for pattern in patterns {
         match pattern.strip_prefix('!') {
@@ -54,7 +63,8 @@ mod tests {
     fn patterns_match_as_documented() {
         assert!(glob("web*", "web12", false) && glob("*.ex?mple.org", "a.example.org", false));
         assert!(glob("**", "", false) && !glob("?", "", false) && !glob("a*b", "acbd", false));
-        assert!(list(["*", "!web9"], "web1", false) && !list(["*", "!web9"], "web9", false));
-        assert!(!list(["!web9"], "web1", false));
+        assert!(list(["*", "!web9"], "web1") && !list(["*", "!web9"], "web9"));
+        assert!(!list(["!web9"], "web1"));
+        assert!(list(["WEB*"], "web1") && !list_exact(["WEB*"], "web1"));
     }
 }

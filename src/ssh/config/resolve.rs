@@ -2,15 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::matching::{glob, list};
+use super::matching::{glob, list_exact};
 use super::options::{HONOURED, REMARKED, known, nearest, seconds};
 use super::{ConfigError, Environment, Sources, lexer};
 use crate::ssh::route::{AddressFamily, Hop, Route, StrictHostKeys};
 
+/// Honoured options whose arguments are a list or the rest of the line.
+const TAKES_SEVERAL: &[&str] = &[
+    "globalknownhostsfile",
+    "proxycommand",
+    "proxyjump",
+    "userknownhostsfile",
+];
 /// ssh's own limit for Include.
 const DEEPEST_INCLUDE: usize = 16;
 /// More jumps than this are a loop.
@@ -19,6 +27,8 @@ const MOST_HOPS: usize = 8;
 #[derive(Debug, Clone)]
 struct Value {
     words: Vec<String>,
+    /// The rest of the line as it stands, for the options that are one command or list.
+    raw: String,
     place: String,
 }
 
@@ -26,7 +36,7 @@ struct Value {
 #[derive(Debug, Default)]
 struct Values {
     map: BTreeMap<String, Vec<Value>>,
-    ignore_unknown: Vec<String>,
+    ignore_unknown: Option<Vec<String>>,
 }
 
 impl Values {
@@ -96,16 +106,18 @@ fn hops(
     .read()?;
     let (hop, jump) = finish(wanted, &values, environment, route)?;
     if let Some((jump, place)) = jump.filter(|_| jumps) {
-        let list: Vec<&str> = jump.split(',').map(str::trim).collect();
-        for (index, item) in list.iter().enumerate() {
-            let next = parse_jump(item).ok_or_else(|| {
+        let parse = |item: &str| {
+            parse_jump(item.trim()).ok_or_else(|| {
                 at(
                     &place,
                     format!("ProxyJump `{item}` is not [user@]host[:port] or ssh://[user@]host[:port]"),
                 )
-            })?;
+            })
+        };
+        let list = jump.split(',').map(parse).collect::<Result<Vec<_>, _>>()?;
+        for (index, next) in list.iter().enumerate() {
             // Only the first of several is reached by its own ProxyJump; the others are reached through it (ssh_config(5)).
-            hops(&next, sources, environment, route, depth + 1, index == 0)?;
+            hops(next, sources, environment, route, depth + 1, index == 0)?;
         }
     }
     route.hops.push(hop);
@@ -124,7 +136,7 @@ fn parse_jump(text: &str) -> Option<Wanted> {
     } else {
         match rest.split_once(':') {
             // More than one colon is an IPv6 address without a port.
-            Some((_, port)) if port.contains(':') => (rest, None),
+            Some((_, port)) if port.contains(':') => (rest.parse::<Ipv6Addr>().ok().map(|_| rest)?, None),
             Some((name, port)) => (name, Some(port)),
             None => (rest, None),
         }
@@ -140,6 +152,17 @@ fn parse_jump(text: &str) -> Option<Wanted> {
     })
 }
 
+/// One reading of the files.
+struct Visit<'a> {
+    values: &'a mut Values,
+    /// Whether a `Match final` was seen.
+    finals: &'a mut bool,
+    /// The host name, in the second reading.
+    settled: Option<&'a str>,
+    /// Whether this is the user's file or the system's.
+    users: bool,
+}
+
 struct Reader<'a> {
     wanted: &'a Wanted,
     environment: &'a Environment,
@@ -150,226 +173,344 @@ impl Reader<'_> {
     fn read(&self) -> Result<Values, ConfigError> {
         let mut values = Values::default();
         let mut finals = false;
-        self.pass(&mut values, &mut finals, false)?;
+        self.pass(&mut values, &mut finals, None)?;
         if finals {
-            // `Match final` asks for a second reading, in which it matches.
-            self.pass(&mut values, &mut finals, true)?;
+            // `Match final` asks for a second reading, in which it matches. HostName is settled by then, and `Host`
+            // is compared with it.
+            let host = host_name(&values, self.wanted)?;
+            let value = values.map.entry("hostname".to_owned()).or_default();
+            if value.is_empty() {
+                value.push(Value {
+                    words: vec![host.replace('%', "%%")],
+                    raw: String::new(),
+                    place: String::new(),
+                });
+            }
+            self.pass(&mut values, &mut finals, Some(&host))?;
         }
         Ok(values)
     }
 
-    fn pass(&self, values: &mut Values, finals: &mut bool, second: bool) -> Result<(), ConfigError> {
-        let mut active = true;
-        self.file(&self.sources.user, values, &mut active, finals, second, 0, true)?;
+    fn pass(&self, values: &mut Values, finals: &mut bool, settled: Option<&str>) -> Result<(), ConfigError> {
+        let mut visit = Visit {
+            values,
+            finals,
+            settled,
+            users: true,
+        };
+        self.file(&self.sources.user, &mut visit, None, true, 0)?;
         if let Some(system) = self.sources.system.as_ref().filter(|_| !self.sources.named) {
-            active = true;
-            self.file(system, values, &mut active, finals, second, 0, false)?;
+            visit.users = false;
+            self.file(system, &mut visit, None, true, 0)?;
         }
         Ok(())
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the state of one reading, handed down through includes"
-    )]
+    /// Reads one file; `from` is the place of the Include that names it. What is included where nothing applies never
+    /// applies, whatever Host and Match lines stand in it.
     fn file(
         &self,
         path: &Path,
-        values: &mut Values,
-        active: &mut bool,
-        finals: &mut bool,
-        second: bool,
+        visit: &mut Visit<'_>,
+        from: Option<&str>,
+        applies: bool,
         depth: usize,
-        users: bool,
     ) -> Result<(), ConfigError> {
         if depth > DEEPEST_INCLUDE {
             return Err(at(
-                &path.display().to_string(),
+                from.unwrap_or_default(),
                 "Include goes deeper than 16 files: a loop?",
             ));
         }
+        let optional = from.is_some() || !(visit.users && self.sources.named);
         let text = match fs::read(path) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error)
-                if depth == 0
-                    && !(users && self.sources.named)
-                    && error.kind() == std::io::ErrorKind::NotFound =>
-            {
-                return Ok(());
-            }
+            Err(error) if optional && error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
             Err(error) => {
                 return Err(ConfigError {
-                    place: None,
+                    place: from.map(str::to_owned),
                     message: format!("cannot read {}: {error}", path.display()),
                 });
             }
         };
-        if users && let Ok(metadata) = fs::metadata(path) {
+        // As ssh does: neither a file that was named nor the system's, but whatever they include.
+        let guarded = from.is_some() || (visit.users && !self.sources.named);
+        if guarded && let Ok(metadata) = fs::metadata(path) {
             let strange = metadata.uid() != self.environment.uid && metadata.uid() != 0;
             if strange || metadata.mode() & 0o022 != 0 {
                 return Err(ConfigError {
-                    place: Some(path.display().to_string()),
-                    message:
-                        "bad owner or permissions: it must be yours and writable by nobody else (chmod 600)"
-                            .to_owned(),
+                    place: Some(from.map_or_else(|| path.display().to_string(), str::to_owned)),
+                    message: format!(
+                        "bad owner or permissions on {}: it must be yours and writable by nobody else (chmod 600)",
+                        path.display()
+                    ),
                 });
             }
         }
+        let mut active = applies;
         for (number, line) in text.lines().enumerate() {
             let place = format!("{}:{}", path.display(), number + 1);
-            let Some((keyword, words)) = lexer::words(line).map_err(|error| at(&place, error))? else {
+            let Some(line) = lexer::words(line).map_err(|error| at(&place, error))? else {
                 continue;
             };
-            match keyword.as_str() {
-                "host" => *active = list(words.iter().map(String::as_str), &self.wanted.name, false),
-                "match" => *active = self.matches(&words, values, finals, second, &place)?,
+            let (keyword, words) = (line.keyword.as_str(), &line.words);
+            if words.first().is_none_or(String::is_empty) {
+                return Err(at(&place, format!("`{keyword}` has no value")));
+            }
+            match keyword {
+                "host" => {
+                    let name = visit.settled.unwrap_or(&self.wanted.name);
+                    active = list_exact(words.iter().map(String::as_str), name) && applies;
+                }
+                "match" => active = self.matches(words, visit, applies, &place)?,
                 "include" => {
-                    let mut inner = *active;
-                    for file in words.iter().flat_map(|pattern| self.included(pattern)) {
-                        // A Host inside an included file ends with it.
-                        let was = inner;
-                        self.file(&file, values, &mut inner, finals, second, depth + 1, users)?;
-                        inner = was;
+                    for pattern in words {
+                        for file in self.included(pattern, visit.users, &place)? {
+                            // A Host inside an included file ends with it.
+                            self.file(&file, visit, Some(&place), active, depth + 1)?;
+                        }
                     }
                 }
-                _ => Self::option(&keyword, words, *active, values, &place)?,
+                _ => option(line, active, visit.values, &place)?,
             }
         }
         Ok(())
     }
 
-    fn option(
-        keyword: &str,
-        words: Vec<String>,
-        active: bool,
-        values: &mut Values,
-        place: &str,
-    ) -> Result<(), ConfigError> {
-        if !known(keyword) {
-            if values
-                .ignore_unknown
-                .iter()
-                .any(|pattern| glob(pattern, keyword, true))
-            {
-                return Ok(());
+    fn included(&self, pattern: &str, users: bool, place: &str) -> Result<Vec<PathBuf>, ConfigError> {
+        let full = if pattern.starts_with('~') {
+            if !users {
+                return Err(at(place, "Include of a home directory from the system's file"));
             }
-            let meant = nearest(keyword).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
-            return Err(at(place, format!("unknown option `{keyword}`{meant}")));
-        }
-        if words.is_empty() {
-            return Err(at(place, format!("`{keyword}` has no value")));
-        }
-        if !active {
-            return Ok(());
-        }
-        if keyword == "ignoreunknown" {
-            values
-                .ignore_unknown
-                .extend(words.iter().flat_map(|word| word.split(',')).map(str::to_owned));
-            return Ok(());
-        }
-        let several = keyword == "identityfile" || keyword == "certificatefile";
-        let value = Value {
-            words,
-            place: place.to_owned(),
-        };
-        let entry = values.map.entry(keyword.to_owned()).or_default();
-        if entry.is_empty() || (several && !entry.iter().any(|have| have.words == value.words)) {
-            entry.push(value);
-        }
-        Ok(())
-    }
-
-    fn included(&self, pattern: &str) -> Vec<PathBuf> {
-        let expanded = tilde(pattern, &self.environment.home);
-        let full = if expanded.is_absolute() {
-            expanded
+            tilde(pattern, self.environment, place)?
+        } else if pattern.starts_with('/') {
+            PathBuf::from(pattern)
+        } else if users {
+            self.environment.home.join(".ssh").join(pattern)
         } else {
-            self.environment.home.join(".ssh").join(expanded)
+            Path::new("/etc/ssh").join(pattern)
         };
-        glob_files(&full)
+        Ok(glob_files(&full))
     }
 
     /// The conditions of a Match line; all of them must hold.
     fn matches(
         &self,
         words: &[String],
-        values: &Values,
-        finals: &mut bool,
-        second: bool,
+        visit: &mut Visit<'_>,
+        applies: bool,
         place: &str,
     ) -> Result<bool, ConfigError> {
         let mut result = true;
-        let mut words = words.iter();
+        let mut undecided = None;
+        // `Key=value` here too, with or without spaces.
+        let mut words = words
+            .iter()
+            .flat_map(|word| word.split('='))
+            .filter(|word| !word.is_empty());
+        let user = self.wanted.user.as_deref();
+        let user = user
+            .or(visit.values.text("user"))
+            .unwrap_or(&self.environment.user);
+        let host = match (visit.settled, visit.values.first("hostname")) {
+            (Some(host), _) => host.to_owned(),
+            (None, Some(value)) => named(value, self.wanted)?,
+            (None, None) => self.wanted.name.clone(),
+        };
+        let patterns = |patterns: &str, text: &str| list_exact(patterns.split(','), text);
         while let Some(word) = words.next() {
             let (negated, condition) = match word.strip_prefix('!') {
                 Some(condition) => (true, condition),
-                None => (false, word.as_str()),
-            };
-            let (condition, inline) = match condition.split_once('=') {
-                Some((condition, value)) => (condition, Some(value.to_owned())),
-                None => (condition, None),
+                None => (false, word),
             };
             let condition = condition.to_ascii_lowercase();
             let mut argument = || {
-                inline
-                    .clone()
-                    .or_else(|| words.next().cloned())
+                words
+                    .next()
                     .ok_or_else(|| at(place, format!("Match {condition} has no pattern")))
             };
-            let host = || {
-                let name = values.text("hostname").unwrap_or("%h");
-                name.replace("%h", &self.wanted.name).replace("%%", "%")
-            };
-            let hosts = |patterns: &str, text: &str| list(patterns.split(','), text, true);
-            let users = |patterns: &str, text: &str| list(patterns.split(','), text, false);
             let holds = match condition.as_str() {
                 "all" => true,
                 "final" => {
-                    *finals = true;
-                    second
+                    *visit.finals = true;
+                    visit.settled.is_some()
                 }
-                "canonical" => false,
-                "host" => hosts(&argument()?, &host()),
-                "originalhost" => hosts(&argument()?, &self.wanted.name),
-                "user" => {
-                    let user = self
-                        .wanted
-                        .user
-                        .as_deref()
-                        .or(values.text("user"))
-                        .unwrap_or(&self.environment.user);
-                    users(&argument()?, user)
-                }
-                "localuser" => users(&argument()?, &self.environment.user),
-                "exec" => {
-                    return Err(at(
-                        place,
-                        "`Match exec` runs a program to decide, which is not supported: use `Match host` or a Host block",
-                    ));
+                "canonical" => visit.settled.is_some(),
+                "host" => patterns(&argument()?.to_ascii_lowercase(), &host),
+                "originalhost" => patterns(&argument()?.to_ascii_lowercase(), &self.wanted.name),
+                "user" => patterns(argument()?, user),
+                "localuser" => patterns(argument()?, &self.environment.user),
+                "exec" | "localnetwork" | "tagged" | "sessiontype" | "version" | "command" => {
+                    argument()?;
+                    undecided = Some(condition);
+                    continue;
                 }
                 other => return Err(at(place, format!("Match `{other}` is not supported"))),
             };
             result &= holds != negated;
         }
-        Ok(result)
+        match undecided.filter(|_| result && applies) {
+            Some(condition) if condition == "exec" => Err(at(
+                place,
+                "`Match exec` runs a program to decide, which is not supported: use `Match host` or a Host block",
+            )),
+            Some(condition) => Err(at(place, format!("`Match {condition}` is not supported"))),
+            None => Ok(result && applies),
+        }
     }
 }
 
-fn tilde(text: &str, home: &Path) -> PathBuf {
-    match text.strip_prefix("~/") {
-        Some(rest) => home.join(rest),
-        None if text == "~" => home.to_owned(),
-        None => PathBuf::from(text),
+fn option(line: lexer::Line, active: bool, values: &mut Values, place: &str) -> Result<(), ConfigError> {
+    let keyword = line.keyword.as_str();
+    if !known(keyword) {
+        let ignored = values.ignore_unknown.iter().flatten();
+        if ignored.into_iter().any(|pattern| glob(pattern, keyword, true)) {
+            return Ok(());
+        }
+        let meant = nearest(keyword).map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
+        return Err(at(place, format!("unknown option `{keyword}`{meant}")));
+    }
+    if line.words.len() > 1 && HONOURED.contains(&keyword) && !TAKES_SEVERAL.contains(&keyword) {
+        return Err(at(place, format!("`{keyword}` takes one value")));
+    }
+    if !active {
+        return Ok(());
+    }
+    if keyword == "ignoreunknown" {
+        let patterns = || line.words[0].split(',').map(str::to_owned).collect();
+        values.ignore_unknown.get_or_insert_with(patterns);
+        return Ok(());
+    }
+    // Whichever of the two stands first wins over the other (ssh_config(5), ProxyJump); but ssh takes a command after
+    // `ProxyJump none`.
+    let beaten = match keyword {
+        "proxyjump" => values.map.contains_key("proxycommand"),
+        "proxycommand" => values
+            .text("proxyjump")
+            .is_some_and(|jump| !jump.eq_ignore_ascii_case("none")),
+        _ => false,
+    };
+    if beaten {
+        return Ok(());
+    }
+    let several = keyword == "identityfile" || keyword == "certificatefile";
+    let entry = values.map.entry(keyword.to_owned()).or_default();
+    if entry.is_empty() || (several && !entry.iter().any(|have| have.words == line.words)) {
+        entry.push(Value {
+            words: line.words,
+            raw: line.raw,
+            place: place.to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// HostName with its tokens, or the name that was given; in lower case, and an address in its usual form.
+fn host_name(values: &Values, wanted: &Wanted) -> Result<String, ConfigError> {
+    let host = match values.first("hostname") {
+        Some(value) => named(value, wanted)?,
+        None => wanted.name.clone(),
+    };
+    Ok(host
+        .parse::<IpAddr>()
+        .map_or_else(|_| host.to_ascii_lowercase(), |address| address.to_string()))
+}
+
+fn named(value: &Value, wanted: &Wanted) -> Result<String, ConfigError> {
+    let text = value.words.first().map(String::as_str).unwrap_or_default();
+    substitute(text, &value.place, |token| {
+        (token == 'h').then(|| wanted.name.clone())
+    })
+}
+
+/// Replaces the tokens of `text`; `%%` is always one.
+fn substitute(
+    text: &str,
+    place: &str,
+    value: impl Fn(char) -> Option<String>,
+) -> Result<String, ConfigError> {
+    let mut out = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        if c != '%' {
+            out.push(c);
+            continue;
+        }
+        match chars.next() {
+            Some('%') => out.push('%'),
+            other => {
+                let value = other.and_then(&value).ok_or_else(|| {
+                    let token = other.map_or_else(|| "%".to_owned(), |c| format!("%{c}"));
+                    at(place, format!("the token `{token}` cannot be used here"))
+                })?;
+                out.push_str(&value);
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn tilde(text: &str, environment: &Environment, place: &str) -> Result<PathBuf, ConfigError> {
+    let Some(rest) = text.strip_prefix('~') else {
+        return Ok(PathBuf::from(text));
+    };
+    let (user, rest) = rest.split_once('/').unwrap_or((rest, ""));
+    if !user.is_empty() && user != environment.user {
+        return Err(at(
+            place,
+            format!("`~{user}` is not supported: write the path of that home directory"),
+        ));
+    }
+    Ok(environment.home.join(rest.trim_start_matches('/')))
+}
+
+/// One name against one pattern with `*`, `?` and `[...]` (glob(7)).
+fn file_glob(pattern: &[char], name: &[char]) -> bool {
+    let Some((first, rest)) = pattern.split_first() else {
+        return name.is_empty();
+    };
+    if *first == '*' {
+        return (0..=name.len()).any(|from| file_glob(rest, &name[from..]));
+    }
+    let Some((c, others)) = name.split_first() else {
+        return false;
+    };
+    // A `]` that stands first is a member; a class that does not end is a bracket.
+    let negated = usize::from(matches!(rest.first(), Some('!')));
+    let end = rest
+        .iter()
+        .skip(negated + 1)
+        .position(|c| *c == ']')
+        .map(|at| at + negated + 1);
+    match (first, end) {
+        ('?', _) => file_glob(rest, others),
+        ('[', Some(end)) => {
+            let (mut members, mut found) = (&rest[negated..end], false);
+            while let Some((from, more)) = members.split_first() {
+                let to = match more {
+                    ['-', to, ..] => to,
+                    _ => from,
+                };
+                found |= (from..=to).contains(&c);
+                members = if let ['-', _, more @ ..] = more {
+                    more
+                } else {
+                    more
+                };
+            }
+            found == (negated == 0) && file_glob(&rest[end + 1..], others)
+        }
+        _ => first == c && file_glob(rest, others),
     }
 }
 
-/// Files that a path with `*` and `?` names, sorted; one that matches nothing is nothing (ssh_config(5), Include).
+/// Files that a path with wildcards names, sorted; one that matches nothing is nothing (ssh_config(5), Include).
 fn glob_files(path: &Path) -> Vec<PathBuf> {
+    let letters = |text: &str| text.chars().collect::<Vec<_>>();
     let mut found = vec![PathBuf::new()];
     for part in path.components() {
         let name = part.as_os_str();
-        let pattern = name.to_str().filter(|text| text.contains(['*', '?']));
+        let pattern = name.to_str().filter(|text| text.contains(['*', '?', '[']));
         found = match pattern {
             None => found.into_iter().map(|base| base.join(name)).collect(),
             Some(pattern) => found
@@ -379,7 +520,7 @@ fn glob_files(path: &Path) -> Vec<PathBuf> {
                     let mut names: Vec<_> = entries
                         .filter(|entry| {
                             entry.file_name().to_str().is_some_and(|name| {
-                                glob(pattern, name, false)
+                                file_glob(&letters(pattern), &letters(name))
                                     && (pattern.starts_with('.') || !name.starts_with('.'))
                             })
                         })
@@ -391,7 +532,7 @@ fn glob_files(path: &Path) -> Vec<PathBuf> {
                 .collect(),
         };
     }
-    found.retain(|path| path.is_file());
+    found.retain(|path| fs::symlink_metadata(path).is_ok() && !path.is_dir());
     found
 }
 
@@ -402,42 +543,50 @@ struct Tokens<'a> {
     port: u16,
     user: &'a str,
     key_alias: &'a str,
-    jump: &'a str,
+    jump: String,
 }
 
 impl Tokens<'_> {
     fn expand(&self, text: &str, place: &str) -> Result<String, ConfigError> {
-        let mut out = String::new();
-        let mut chars = text.chars();
-        while let Some(c) = chars.next() {
-            if c != '%' {
-                out.push(c);
-                continue;
-            }
-            match chars.next() {
-                Some('%') => out.push('%'),
-                Some('h') => out.push_str(self.host),
-                Some('n') => out.push_str(self.alias),
-                Some('p') => out.push_str(&self.port.to_string()),
-                Some('r') => out.push_str(self.user),
-                Some('u') => out.push_str(&self.environment.user),
-                Some('d') => out.push_str(&self.environment.home.to_string_lossy()),
-                Some('i') => out.push_str(&self.environment.uid.to_string()),
-                Some('l') => out.push_str(&self.environment.hostname),
-                Some('L') => out.push_str(self.environment.hostname.split('.').next().unwrap_or_default()),
-                Some('k') => out.push_str(self.key_alias),
-                Some('j') => out.push_str(self.jump),
-                other => {
-                    let token = other.map_or_else(|| "%".to_owned(), |c| format!("%{c}"));
-                    return Err(at(place, format!("the token `{token}` cannot be used here")));
-                }
-            }
-        }
-        Ok(out)
+        let environment = self.environment;
+        substitute(text, place, |token| {
+            Some(match token {
+                'h' => self.host.to_owned(),
+                'n' => self.alias.to_owned(),
+                'p' => self.port.to_string(),
+                'r' => self.user.to_owned(),
+                'u' => environment.user.clone(),
+                'd' => environment.home.to_string_lossy().into_owned(),
+                'i' => environment.uid.to_string(),
+                'l' => environment.hostname.clone(),
+                'L' => environment
+                    .hostname
+                    .split('.')
+                    .next()
+                    .unwrap_or_default()
+                    .to_owned(),
+                'k' => self.key_alias.to_owned(),
+                'j' => self.jump.clone(),
+                _ => return None,
+            })
+        })
     }
 
+    /// A path: `~`, then the variables that we know, then tokens.
     fn path(&self, text: &str, place: &str) -> Result<PathBuf, ConfigError> {
-        Ok(tilde(&self.expand(text, place)?, &self.environment.home))
+        let path = tilde(text, self.environment, place)?;
+        let mut path = path.to_string_lossy().into_owned();
+        let home = self.environment.home.to_string_lossy();
+        for (name, value) in [("${HOME}", &*home), ("${USER}", &self.environment.user)] {
+            path = path.replace(name, value);
+        }
+        if path.contains("${") {
+            return Err(at(
+                place,
+                format!("`{text}`: of the environment only ${{HOME}} and ${{USER}} are supported"),
+            ));
+        }
+        Ok(PathBuf::from(self.expand(&path, place)?))
     }
 }
 
@@ -450,7 +599,7 @@ const DEFAULT_IDENTITIES: &[&str] = &[
     "id_xmss",
     "id_dsa",
 ];
-const DEFAULT_USER_HOSTS: &[&str] = &["~/.ssh/known_hosts", "~/.ssh/known_hosts2"];
+const DEFAULT_USER_HOSTS: &[&str] = &["known_hosts", "known_hosts2"];
 const DEFAULT_GLOBAL_HOSTS: &[&str] = &["/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"];
 
 /// The hop, and its ProxyJump with its place.
@@ -528,16 +677,8 @@ fn finish(
         .clone()
         .or_else(|| values.text("user").map(str::to_owned));
     let user = user.unwrap_or_else(|| environment.user.clone());
-    let host = match values.first("hostname") {
-        Some(value) => {
-            let text = value.words.first().map(String::as_str).unwrap_or_default();
-            text.replace("%%", "\0")
-                .replace("%h", &wanted.name)
-                .replace('\0', "%")
-        }
-        None => wanted.name.clone(),
-    };
-    let alias = values.text("hostkeyalias").map(str::to_owned);
+    let host = host_name(values, wanted)?;
+    let alias = values.text("hostkeyalias").map(str::to_ascii_lowercase);
     let tokens = Tokens {
         environment,
         alias: &wanted.name,
@@ -545,13 +686,29 @@ fn finish(
         port,
         user: &user,
         key_alias: alias.as_deref().unwrap_or(&wanted.name),
-        jump: "",
+        jump: String::new(),
+    };
+    let jump = match values.first("proxyjump") {
+        Some(value) => {
+            let list = value.raw.split('#').next().unwrap_or_default().trim();
+            let list = tokens.expand(list, &value.place)?;
+            (!list.eq_ignore_ascii_case("none")).then(|| (list, value.place.clone()))
+        }
+        None => None,
+    };
+    let last = jump.as_ref().and_then(|(list, _)| list.rsplit(',').next());
+    let tokens = Tokens {
+        jump: last
+            .and_then(parse_jump)
+            .map(|jump| jump.name)
+            .unwrap_or_default(),
+        ..tokens
     };
     let files = |key: &str| -> Result<Vec<PathBuf>, ConfigError> {
         let mut files = Vec::new();
         for value in values.map.get(key).into_iter().flatten() {
             for word in &value.words {
-                if word != "none" {
+                if !word.eq_ignore_ascii_case("none") {
                     files.push(tokens.path(word, &value.place)?);
                 }
             }
@@ -567,21 +724,37 @@ fn finish(
             .map(|name| environment.home.join(".ssh").join(name))
             .collect()
     };
-    let mut known_hosts_files = Vec::new();
-    for (key, defaults) in [
-        ("userknownhostsfile", DEFAULT_USER_HOSTS),
-        ("globalknownhostsfile", DEFAULT_GLOBAL_HOSTS),
-    ] {
-        if values.map.contains_key(key) {
-            known_hosts_files.extend(files(key)?);
-        } else {
-            known_hosts_files.extend(defaults.iter().map(|path| tilde(path, &environment.home)));
+    let mut known_hosts_files = if values.map.contains_key("userknownhostsfile") {
+        files("userknownhostsfile")?
+    } else {
+        let home = environment.home.join(".ssh");
+        DEFAULT_USER_HOSTS.iter().map(|name| home.join(name)).collect()
+    };
+    if known_hosts_files.is_empty() {
+        // New keys are written to the first file: never to the system's.
+        known_hosts_files.push(PathBuf::from("/dev/null"));
+    }
+    match values.first("globalknownhostsfile") {
+        // Without tokens.
+        Some(value) => {
+            for word in value
+                .words
+                .iter()
+                .filter(|word| !word.eq_ignore_ascii_case("none"))
+            {
+                known_hosts_files.push(tilde(word, environment, &value.place)?);
+            }
         }
+        None => known_hosts_files.extend(DEFAULT_GLOBAL_HOSTS.iter().map(PathBuf::from)),
     }
     let agent_socket = match values.first("identityagent") {
         Some(value) => match value.words.first().map(String::as_str).unwrap_or_default() {
             "none" => None,
             "SSH_AUTH_SOCK" | "$SSH_AUTH_SOCK" | "${SSH_AUTH_SOCK}" => environment.agent.clone(),
+            text if text.starts_with('$') && !text.starts_with("${") => {
+                let message = "identityagent: of the environment only $SSH_AUTH_SOCK is supported";
+                return Err(at(&value.place, message));
+            }
             path => Some(tokens.path(path, &value.place)?),
         },
         None => environment.agent.clone(),
@@ -606,50 +779,44 @@ fn finish(
             }
         },
     };
-    let address_family = match values
-        .text("addressfamily")
-        .map(str::to_ascii_lowercase)
-        .as_deref()
-    {
-        Some("inet") => AddressFamily::Inet,
-        Some("inet6") => AddressFamily::Inet6,
-        _ => AddressFamily::Any,
-    };
-    let names = |key: &str| {
-        values
-            .text(key)
-            .map(|text| text.split(',').map(str::to_owned).collect::<Vec<_>>())
-    };
-    let jump = values.first("proxyjump");
-    let command = values.first("proxycommand");
-    // Whichever stands first wins over the other (ssh_config(5), ProxyJump).
-    let (jump, command) = match (jump, command) {
-        (Some(jump), Some(command)) => {
-            if before(&jump.place, &command.place) {
-                (Some(jump), None)
-            } else {
-                (None, Some(command))
-            }
-        }
-        other => other,
-    };
-    let jump = jump.filter(|value| {
-        value
+    let address_family = match values.first("addressfamily") {
+        None => AddressFamily::Any,
+        Some(value) => match value
             .words
             .first()
-            .is_some_and(|word| !word.eq_ignore_ascii_case("none"))
-    });
-    let proxy_command = match command {
-        Some(value)
-            if value
-                .words
-                .first()
-                .is_some_and(|word| !word.eq_ignore_ascii_case("none")) =>
+            .map(|word| word.to_ascii_lowercase())
+            .as_deref()
         {
-            Some(tokens.expand(&value.words.join(" "), &value.place)?)
+            Some("any") => AddressFamily::Any,
+            Some("inet") => AddressFamily::Inet,
+            Some("inet6") => AddressFamily::Inet6,
+            other => {
+                let message = format!(
+                    "addressfamily must be any, inet or inet6, not `{}`",
+                    other.unwrap_or_default()
+                );
+                return Err(at(&value.place, message));
+            }
+        },
+    };
+    let proxy_command = match values.first("proxycommand") {
+        Some(value) if !value.raw.eq_ignore_ascii_case("none") => {
+            Some(tokens.expand(&value.raw, &value.place)?)
         }
         Some(_) | None => None,
     };
+    let host_key_algorithms = algorithms(
+        values,
+        "hostkeyalgorithms",
+        HOST_KEY_ALGORITHMS,
+        &mut route.remarks,
+    );
+    let ca_signature_algorithms = algorithms(
+        values,
+        "casignaturealgorithms",
+        CA_SIGNATURE_ALGORITHMS,
+        &mut route.remarks,
+    );
     let hop = Hop {
         alias: wanted.name.clone(),
         port,
@@ -661,8 +828,8 @@ fn finish(
         identities_only: yes("identitiesonly")?,
         known_hosts_files,
         strict_host_keys,
-        host_key_algorithms: names("hostkeyalgorithms"),
-        ca_signature_algorithms: names("casignaturealgorithms"),
+        host_key_algorithms,
+        ca_signature_algorithms,
         connect_timeout: time("connecttimeout")?,
         connection_attempts: number("connectionattempts")?
             .map_or(1, |n| u32::try_from(n).unwrap_or(1).max(1)),
@@ -675,21 +842,72 @@ fn finish(
         host: host.clone(),
     };
     debug_assert!(HONOURED.is_sorted(), "the list is kept in order for its readers");
-    Ok((
-        hop,
-        jump.map(|value| (value.words.join(","), value.place.clone())),
-    ))
+    Ok((hop, jump))
 }
 
-/// Whether one `FILE:LINE` stands before another; of different files the first read wins, which the map cannot tell, so
-/// ProxyJump does.
-fn before(a: &str, b: &str) -> bool {
-    let split = |place: &str| -> Option<(String, usize)> {
-        let (file, line) = place.rsplit_once(':')?;
-        Some((file.to_owned(), line.parse().ok()?))
-    };
-    match (split(a), split(b)) {
-        (Some((file_a, line_a)), Some((file_b, line_b))) if file_a == file_b => line_a < line_b,
-        _ => true,
+/// What is offered for host keys unless it is configured, in ssh's order.
+const HOST_KEY_ALGORITHMS: &[&str] = &[
+    "ssh-ed25519-cert-v01@openssh.com",
+    "ecdsa-sha2-nistp256-cert-v01@openssh.com",
+    "ecdsa-sha2-nistp384-cert-v01@openssh.com",
+    "ecdsa-sha2-nistp521-cert-v01@openssh.com",
+    "rsa-sha2-512-cert-v01@openssh.com",
+    "rsa-sha2-256-cert-v01@openssh.com",
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+];
+/// ssh's default for CASignatureAlgorithms.
+const CA_SIGNATURE_ALGORITHMS: &[&str] = &[
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "sk-ssh-ed25519@openssh.com",
+    "sk-ecdsa-sha2-nistp256@openssh.com",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+];
+
+/// A list of algorithms; `+`, `-` and `^` before it change the default list (ssh_config(5), HostKeyAlgorithms).
+fn algorithms(
+    values: &Values,
+    key: &str,
+    defaults: &[&str],
+    remarks: &mut Vec<String>,
+) -> Option<Vec<String>> {
+    let value = values.first(key)?;
+    let text = value.words.first().map(String::as_str).unwrap_or_default();
+    let defaults = || defaults.iter().map(|name| (*name).to_owned());
+    let split = |text: &str| text.split(',').map(str::to_owned).collect::<Vec<_>>();
+    if let Some(added) = text.strip_prefix('+') {
+        // The defaults are all that is both supported and sound; and only with them do known keys decide the order.
+        if !split(added)
+            .iter()
+            .all(|name| defaults().any(|have| have == *name))
+        {
+            remarks.push(format!(
+                "{}: `{key} {text}` is not honoured: the defaults are used",
+                value.place
+            ));
+        }
+        return None;
     }
+    if let Some(removed) = text.strip_prefix('-') {
+        return Some(
+            defaults()
+                .filter(|name| !list_exact(removed.split(','), name))
+                .collect(),
+        );
+    }
+    if let Some(first) = text.strip_prefix('^') {
+        let mut names = split(first);
+        let rest: Vec<String> = defaults().filter(|name| !names.contains(name)).collect();
+        names.extend(rest);
+        return Some(names);
+    }
+    Some(split(text))
 }
