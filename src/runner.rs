@@ -99,7 +99,7 @@ impl fmt::Display for Phase {
                 )
             }
             Self::Staging { sent, total: None } => write!(f, "staging, {} KiB", sent.div_ceil(1024)),
-            Self::Submitting => write!(f, "asking Slurm for an allocation"),
+            Self::Submitting => write!(f, "asking for an allocation"),
             Self::Queued {
                 job,
                 reason,

@@ -105,12 +105,12 @@ async fn a_detached_child_does_not(transport: &dyn Transport) {
     let begun = Instant::now();
     let output = ask(
         transport,
-        "setsid sleep 5 </dev/null >/dev/null 2>&1 & echo gone",
+        "setsid sleep 60 </dev/null >/dev/null 2>&1 & echo gone",
         b"",
     )
     .await;
     assert_eq!(output.stdout, b"gone\n");
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    assert!(begun.elapsed() < Duration::from_secs(30));
 }
 
 async fn a_deadline_ends_it(transport: &dyn Transport, kills: bool) {
@@ -158,7 +158,7 @@ async fn an_unread_command_stops_nobody(transport: &dyn Transport) {
     tokio::time::sleep(Duration::from_millis(500)).await;
     let begun = Instant::now();
     assert_eq!(ask(transport, "echo here", b"").await.stdout, b"here\n");
-    assert!(begun.elapsed() < Duration::from_secs(3));
+    assert!(begun.elapsed() < Duration::from_secs(30));
     let Channel {
         writer: _writer,
         mut reader,
