@@ -43,15 +43,14 @@ say() { printf '%s %s\n' "$(now)" "$*"; }
 # write_state WORDS: readers see the old line or the new one, never a part.
 write_state() { printf '%s\n' "$*" >"$generation/.state.$$" && mv -f "$generation/.state.$$" "$generation/state"; }
 
-event() { printf '%s %s\n' "$2" "$(now)" >>"$generation/attempts/$1/events"; }
+event() { printf '%s %s\n' "$2" "${EPOCHREALTIME-$(seconds)}" >>"$generation/attempts/$1/events"; }
 
 # --- the candidate's tree --------------------------------------------------------------------------------------
 
-# base_of SNAPSHOT: the full snapshot that SNAPSHOT is stored against, which may be itself.
+# base_of SNAPSHOT: sets `base` to the full snapshot that SNAPSHOT is stored against, which may be itself.
 base_of() {
-    local base=$1
+    base=$1
     [[ ! -f $snapshots/$1/base ]] || read -r base <"$snapshots/$1/base"
-    printf %s "$base"
 }
 
 # The archives carry zstd checksums, so a damaged one fails here and not in the evaluation.
@@ -60,7 +59,7 @@ extract() { zstd -dcq --long=27 "$1" | tar -x -p -f - -C "$2" --no-same-owner --
 # make_tree SNAPSHOT TREE [SPARE]: TREE becomes a private copy of SNAPSHOT, from SPARE if that is its base unpacked.
 make_tree() {
     local snapshot=$1 tree=$2 spare=${3-} base
-    base=$(base_of "$snapshot")
+    base_of "$snapshot"
     if [[ -n $spare ]]; then
         mv "$spare" "$tree" || return
     else
@@ -73,8 +72,14 @@ make_tree() {
 
 # --- one attempt -----------------------------------------------------------------------------------------------
 
-# field NAME: the value of a field of the claimed request.
-field() { sed -n "s/^$1=//p" "$dir/request.claimed"; }
+# read_request: the fields of the claimed request, into `request`. Nothing is started for it: this is on the way to the command.
+read_request() {
+    local key value
+    request=([tasks]=1 [snapshot]='' [time_limit]=0 [start_limit]=0 [container]=none [environment]='')
+    while IFS='=' read -r key value; do
+        [[ -z $key ]] || request[$key]=$value
+    done <"$dir/request.claimed"
+}
 
 # read_app: what the wrapper wrote from inside the step, one file a task. The command could have written there too,
 # so only words of the expected shape are taken.
@@ -111,9 +116,16 @@ read_app() {
     [[ $ended -eq $tasks ]] || exit_code=''
 }
 
-json_number() { if [[ -n $1 ]]; then printf %s "$1"; else printf null; fi; }
-json_text() { if [[ -n $1 ]]; then printf '"%s"' "$1"; else printf null; fi; }
-json_bool() { if [[ $1 == 1 || $1 == true ]]; then printf true; else printf false; fi; }
+# json NAME KIND VALUE: adds a member to `json`; an absent value is null.
+json() {
+    local text=$3
+    case $2 in
+        number) : "${text:=null}" ;;
+        text) if [[ -n $text ]]; then text="\"$text\""; else text=null; fi ;;
+        bool) if [[ $text == 1 || $text == true ]]; then text=true; else text=false; fi ;;
+    esac
+    json+=",\"$1\":$text"
+}
 
 # Lists the declared artifacts: NUL-separated `SHA256 SIZE PATH`. Symbolic links are not followed, so that a candidate
 # cannot have a file outside its workspace sent home.
@@ -135,19 +147,31 @@ list_artifacts() {
 
 # write_result SRUN_CODE: the durable record of the end.
 write_result() {
-    local sizes
+    local sizes json='{"version":1'
     [[ ! -s $dir/artifacts.want ]] || list_artifacts >"$dir/artifacts"
     mapfile -t sizes < <(stat -c %s "$dir/stdout" "$dir/stderr" "$dir/artifacts")
-    {
-        printf '{"version":1,"attempt":"%s","exit":%s,"signalled":%s,"missing":%s,"started":%s,"term_seen":%s,' \
-            "$name" "$(json_number "$exit_code")" "$(json_bool $signalled)" "$(json_bool $missing)" "$started" "$(json_bool $term_seen)"
-        printf '"cancelled":%s,"timed_out":%s,"start_timed_out":%s,"launcher_term":%s,"launch":%s,"launch_error":%s,' \
-            "$(json_bool $cancelled)" "$(json_bool $timed_out)" "$(json_bool $start_timed_out)" "$(json_bool $launcher_term)" \
-            "$(json_number "$1")" "$(json_text "$launch_error")"
-        printf '"step":%s,"host":%s,"gpus":%s,"cpus":%s,"start":%s,"end":%s,"stdout":%s,"stderr":%s,"artifacts":%s}\n' \
-            "$(json_number "$step")" "$(json_text "$host")" "$(json_text "$gpus")" "$(json_text "$cpus")" \
-            "$(json_number "$start_time")" "$(json_number "$end_time")" "${sizes[0]:-0}" "${sizes[1]:-0}" "${sizes[2]:-0}"
-    } >"$dir/.result" && mv -f "$dir/.result" "$dir/result.json" && event "$name" ended
+    json attempt text "$name"
+    json exit number "$exit_code"
+    json signalled bool "$signalled"
+    json missing bool "$missing"
+    json started bool "$started"
+    json term_seen bool "$term_seen"
+    json cancelled bool "$cancelled"
+    json timed_out bool "$timed_out"
+    json start_timed_out bool "$start_timed_out"
+    json launcher_term bool "$launcher_term"
+    json launch number "$1"
+    json launch_error text "$launch_error"
+    json step number "$step"
+    json host text "$host"
+    json gpus text "$gpus"
+    json cpus text "$cpus"
+    json start number "$start_time"
+    json end number "$end_time"
+    json stdout number "${sizes[0]:-0}"
+    json stderr number "${sizes[1]:-0}"
+    json artifacts number "${sizes[2]:-0}"
+    printf '%s}\n' "$json" >"$dir/.result" && mv -f "$dir/.result" "$dir/result.json" && event "$name" ended
 }
 
 # launch COMMAND...: runs it and rings the attempt's bell with its process id and its exit code. The trap keeps this
@@ -173,14 +197,14 @@ compose_command() {
     mapfile -d '' -t argv <"$dir/argv"
     mapfile -d '' -t wrapper <"$dir/wrapper"
     mapfile -d '' -t options <"$dir/options"
-    container=$(field container)
+    container=${request[container]}
     step_dir=/vibesys workspace=/workspace
     case $container in
         none) step_dir=$dir/step workspace=$tree ;;
         edf)
             # Renamed into place: a half-written environment file can mean no container at all.
             printf 'base_environment = "%s"\nworkdir = "/workspace"\nmounts = ["%s:/workspace", "%s:/vibesys"]\n' \
-                "$(field environment)" "$tree" "$dir/step" >"$dir/.edf.toml" && mv "$dir/.edf.toml" "$dir/edf.toml"
+                "${request[environment]}" "$tree" "$dir/step" >"$dir/.edf.toml" && mv "$dir/.edf.toml" "$dir/edf.toml"
             options+=("--environment=$dir/edf.toml")
             ;;
         wrapper) ;;
@@ -232,9 +256,8 @@ run_attempt() {
     trap 'printf "term\n" >&"$bell"' TERM
     local word value code='' begun limit tick step_dir workspace
     local -a options command
-    tasks=1
-    tasks=$(field tasks) time_limit=$(field time_limit) start_limit=$(field start_limit)
-    if ! make_tree "$(field snapshot)" "$tree" "$2" 2>"$dir/launch.err"; then
+    tasks=${request[tasks]} time_limit=${request[time_limit]} start_limit=${request[start_limit]}
+    if ! make_tree "${request[snapshot]}" "$tree" "$2" 2>"$dir/launch.err"; then
         launch_error=unpack
         read_app
         write_result ''
@@ -289,6 +312,7 @@ run_attempt() {
 
 # --- the launcher ----------------------------------------------------------------------------------------------
 
+declare -A request=() # fields of the request that was claimed last; a subshell keeps those of its own
 declare -A running=() # attempt name -> process id of its subshell
 waiting=()            # claimed by nobody yet, in the order of the queue
 dropped=()            # workspaces that nobody needs any more
@@ -302,14 +326,15 @@ start_attempt() {
     local dir=$generation/attempts/$1 base with='' need
     claim "$1" || return 0
     event "$1" claimed
-    need=$(field time_limit)
+    read_request
+    need=${request[time_limit]}
     if [[ -n $job_end && $(($(seconds) + need + end_margin)) -ge $job_end ]]; then
         # The client takes it to the next allocation; nothing of it has run.
         mv "$dir/request.claimed" "$dir/request.refused" && event "$1" refused
         return 0
     fi
     stop_spare
-    base=$(base_of "$(field snapshot)")
+    base_of "${request[snapshot]}"
     if [[ -n $spare && $spare_of == "$base" ]]; then with=$spare spare=''; fi
     last_base=$base
     ( trap - USR1; run_attempt "$1" "$with"; printf 'done %s\n' "$1" >&"$launcher_bell" ) &
@@ -359,7 +384,7 @@ settle_lost() {
         kill -0 "${running[$name]}" 2>/dev/null && continue
         [[ -f $generation/attempts/$name/result.json ]] || (
             dir=$generation/attempts/$name cancelled=0 timed_out=0 start_timed_out=0 launcher_term=0 launch_error=launcher
-            tasks=1 && tasks=$(field tasks) && read_app && write_result ''
+            read_request && tasks=${request[tasks]} && read_app && write_result ''
         )
         unset "running[$name]"
     done
