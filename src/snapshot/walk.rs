@@ -217,7 +217,9 @@ fn tracked_though_ignored(root: &Path) -> Vec<PathBuf> {
         return Vec::new();
     }
     // Where there is no git, there is no index to ask either.
+    // Whoever edits the candidate may edit its `.git/config` too, and must not start a program here by it.
     let Ok(output) = Command::new("git")
+        .args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"])
         .arg("-C")
         .arg(root)
         .args(["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"])

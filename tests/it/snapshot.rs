@@ -145,6 +145,30 @@ fn what_git_ignores_stays_at_home_and_what_it_tracks_travels() {
 }
 
 #[test]
+fn the_candidates_own_git_configuration_starts_nothing_here() {
+    let scratch = tempfile::tempdir().unwrap();
+    let root = scratch.path().join("root");
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("f"), "x").unwrap();
+    let program = scratch.path().join("program");
+    fs::write(
+        &program,
+        format!("#!/bin/sh\ntouch '{}/ran'\n", scratch.path().display()),
+    )
+    .unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    shell(
+        r#"cd "$1"; git init -q; git add f; git config core.fsmonitor "$2""#,
+        &[&root, &program],
+    );
+    assert_eq!(take(&root).size().0, 1);
+    assert!(
+        !scratch.path().join("ran").exists(),
+        "the candidate ran a program on this machine"
+    );
+}
+
+#[test]
 fn what_cannot_travel_is_refused_by_name() {
     let scratch = tempfile::tempdir().unwrap();
     let root = scratch.path().join("root");
