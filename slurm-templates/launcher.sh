@@ -65,10 +65,17 @@ make_tree() {
     else
         mkdir "$tree" && extract "$snapshots/$base/full.tar.zst" "$tree" || return
     fi
-    [[ $base != "$snapshot" ]] || return 0
-    (cd "$tree" && xargs -0 -r rm -rf -- <"$snapshots/$snapshot/removed") || return
-    extract "$snapshots/$snapshot/delta.tar.zst" "$tree"
+    if [[ $base != "$snapshot" ]]; then
+        (cd "$tree" && xargs -0 -r rm -rf -- <"$snapshots/$snapshot/removed") || return
+        extract "$snapshots/$snapshot/delta.tar.zst" "$tree" || return
+    fi
+    freshen "$tree" "$tree.time"
 }
+
+# freshen TREE REFERENCE: all files get one time, now, by the clock of this file system. The archives have one in the past,
+# and a build directory that outlives the tree would take its product for newer than the edit: the product of another
+# candidate would be measured.
+freshen() { : >"$2" && find "$1" -type f -exec touch -c -r "$2" -- {} +; }
 
 # --- one attempt -----------------------------------------------------------------------------------------------
 

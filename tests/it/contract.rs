@@ -31,6 +31,24 @@ fn each_edit_is_measured_as_it_is() {
 }
 
 #[test]
+fn an_edit_is_newer_than_what_was_built_before_it() {
+    everywhere(|world| {
+        // A build directory that outlives the tree, as torch's extensions or a CMake cache on scratch do.
+        let script = "d=${SCRATCH:-/tmp}/$1; mkdir -p $d; [ $d/product -nt source ] || cat source > $d/product; cat $d/product";
+        let place = format!("vibesys-build-{}", vibesys::ids::random_hex(6).unwrap());
+        for edit in ["one", "two", "three"] {
+            world.write("source", edit);
+            let ran = world.exec(&[], &["bash", "-lc", script, "sh", &place]);
+            ran.ends_with(0);
+            assert_eq!(ran.text(), edit, "the product of another candidate was measured");
+        }
+        world
+            .exec(&[], &["bash", "-lc", "rm -rf ${SCRATCH:-/tmp}/$1", "sh", &place])
+            .ends_with(0);
+    });
+}
+
+#[test]
 fn the_command_gets_its_words_and_variables_as_they_are() {
     everywhere(|world| {
         let odd = "a b;$(id) 'q' \"d\" \\ * \n~ -x";
