@@ -125,6 +125,12 @@ impl Rules {
         })
     }
 
+    /// Why what was not taken was not: for its own name or path, for that of a directory above, or because of git.
+    pub(super) fn why_missing(&self, path: &Path) -> Why {
+        let by_rule = path.ancestors().find_map(|part| self.why(part));
+        by_rule.unwrap_or(Why::GitIgnored)
+    }
+
     /// Whether a file that git tracks is left out all the same: build output that is tracked is source.
     pub(super) fn refuses_tracked(&self, path: &Path) -> bool {
         path.ancestors()
