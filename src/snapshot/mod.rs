@@ -19,6 +19,8 @@ mod pack;
 mod preview;
 mod rules;
 pub mod shell;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 pub use delta::Delta;
