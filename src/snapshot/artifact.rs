@@ -11,10 +11,14 @@ use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-/// A path below the workspace: relative, without `.` and `..`, valid UTF-8, no control characters.
+/// A path below the workspace: relative, without `.` and `..`, valid UTF-8, no control characters, of a length that a file
+/// system can hold.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct ArtifactPath(String);
+
+const LONGEST_NAME: usize = 255;
+const LONGEST_PATH: usize = 4096 - 256;
 
 /// A name that cannot be an artifact's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -47,8 +51,8 @@ impl FromStr for ArtifactPath {
         // `components` drops `.` and doubled slashes by itself, so the text is compared too.
         let plain = text
             .split('/')
-            .all(|part| !part.is_empty() && part != "." && part != "..");
-        if normal && plain && !text.chars().any(char::is_control) {
+            .all(|part| !part.is_empty() && part != "." && part != ".." && part.len() <= LONGEST_NAME);
+        if normal && plain && text.len() <= LONGEST_PATH && !text.chars().any(char::is_control) {
             Ok(Self(text.to_owned()))
         } else {
             Err(ArtifactPathError(text.to_owned()))
@@ -115,10 +119,12 @@ pub enum ArtifactError {
 pub fn parse_list(bytes: &[u8]) -> Result<Vec<Artifact>, ArtifactError> {
     let items = bytes.split(|byte| *byte == 0).filter(|item| !item.is_empty());
     let parse = |item: &[u8]| {
-        let text = String::from_utf8_lossy(item);
-        let mut words = text.splitn(3, ' ');
+        let mut words = std::str::from_utf8(item).ok()?.splitn(3, ' ');
         let (digest, size, path) = (words.next()?, words.next()?, words.next()?);
-        let hex = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let hex = digest.len() == 64
+            && digest
+                .bytes()
+                .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         hex.then_some(())?;
         Some(Artifact {
             path: path.parse().ok()?,
@@ -139,6 +145,8 @@ pub struct Receiver {
     artifact: Artifact,
     target: PathBuf,
     directory: OwnedFd,
+    /// Directories that were made for it, each by its parent and name.
+    made: Made,
     temporary: String,
     file: File,
     hasher: Sha256,
@@ -169,13 +177,19 @@ impl Receiver {
             .as_str()
             .rsplit_once('/')
             .map_or("", |(parents, _)| parents);
+        let mut made = Made(Vec::new());
         for part in parents.split('/').filter(|part| !part.is_empty()) {
-            match rustix::fs::mkdirat(&directory, part, Mode::from(0o755)) {
-                Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            let new = match rustix::fs::mkdirat(&directory, part, Mode::from(0o755)) {
+                Ok(()) => true,
+                Err(rustix::io::Errno::EXIST) => false,
                 Err(error) => return Err(failed(error.into())),
-            }
-            directory =
+            };
+            let below =
                 rustix::fs::openat(&directory, part, open, Mode::empty()).map_err(|e| failed(e.into()))?;
+            let parent = std::mem::replace(&mut directory, below);
+            if new {
+                made.0.push((parent, part.to_owned()));
+            }
         }
         let suffix = crate::ids::random_hex(6).map_err(|error| failed(io::Error::other(error)))?;
         let temporary = format!(".vibesys-{suffix}.part");
@@ -186,6 +200,7 @@ impl Receiver {
             artifact,
             target: full,
             directory,
+            made,
             temporary,
             file: file.into(),
             hasher: Sha256::new(),
@@ -201,21 +216,31 @@ impl Receiver {
     /// Takes the next bytes.
     ///
     /// # Errors
-    /// The local disk refuses them.
+    /// The local disk refuses them, or they are more than were announced, which must not fill the disk.
     pub fn write(&mut self, data: &[u8]) -> Result<(), ArtifactError> {
         self.hasher.update(data);
         self.received += data.len() as u64;
+        if self.received > self.artifact.size {
+            return Err(self.mismatch(format!("more than the {} bytes announced", self.artifact.size)));
+        }
         self.file.write_all(data).map_err(|source| ArtifactError::Write {
             path: self.target.clone(),
             source,
         })
     }
 
-    /// Publishes the artifact if it is what was announced.
+    fn mismatch(&self, what: String) -> ArtifactError {
+        ArtifactError::Mismatch {
+            path: self.artifact.path.clone(),
+            what,
+        }
+    }
+
+    /// Publishes the artifact if it is what was announced, so that it survives a crash.
     ///
     /// # Errors
-    /// It is not, or the rename fails; nothing is left in either case.
-    pub fn finish(self) -> Result<PathBuf, ArtifactError> {
+    /// It is not, or the rename fails; nothing is left in either case, not even directories that were made for it.
+    pub fn finish(mut self) -> Result<PathBuf, ArtifactError> {
         let digest = crate::ids::hex(&self.hasher.clone().finalize());
         let mismatch = if self.received != self.artifact.size {
             Some(format!(
@@ -228,25 +253,36 @@ impl Receiver {
             None
         };
         if let Some(what) = mismatch {
-            return Err(ArtifactError::Mismatch {
-                path: self.artifact.path.clone(),
-                what,
-            });
+            return Err(self.mismatch(what));
         }
         let name = self.artifact.path.as_str().rsplit('/').next().unwrap_or_default();
         let published = self.file.sync_all().and_then(|()| {
-            Ok(rustix::fs::renameat(
-                &self.directory,
-                &self.temporary,
-                &self.directory,
-                name,
-            )?)
+            rustix::fs::renameat(&self.directory, &self.temporary, &self.directory, name)?;
+            // From here it is there, so what was made for it stays, whatever the syncs say.
+            let made = std::mem::take(&mut self.made.0);
+            rustix::fs::fsync(&self.directory)?;
+            made.iter()
+                .try_for_each(|(parent, _)| rustix::fs::fsync(parent))?;
+            Ok(())
         });
         published.map_err(|source| ArtifactError::Write {
             path: self.target.clone(),
             source,
         })?;
         Ok(self.target.clone())
+    }
+}
+
+/// Directories that go again unless they are needed.
+#[derive(Debug)]
+struct Made(Vec<(OwnedFd, String)>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        for (parent, name) in self.0.iter().rev() {
+            // One that somebody else uses meanwhile is not empty and stays.
+            let _used = rustix::fs::unlinkat(parent, name.as_str(), rustix::fs::AtFlags::REMOVEDIR);
+        }
     }
 }
 
@@ -302,11 +338,13 @@ mod tests {
         receiver.write(b"lo").unwrap();
         assert_eq!(std::fs::read(receiver.finish().unwrap()).unwrap(), b"hello");
         for wrong in [&b"hell"[..], b"hellO", b"hello!"] {
-            let mut receiver = Receiver::begin(target.path(), artifact("a/x", b"hello")).unwrap();
-            receiver.write(wrong).unwrap();
-            assert!(matches!(receiver.finish(), Err(ArtifactError::Mismatch { .. })));
+            let mut receiver = Receiver::begin(target.path(), artifact("a/d/e/x", b"hello")).unwrap();
+            let taken = receiver.write(wrong).and_then(|()| receiver.finish());
+            assert!(matches!(taken, Err(ArtifactError::Mismatch { .. })));
             assert_eq!(std::fs::read_dir(target.path().join("a")).unwrap().count(), 1);
         }
+        drop(Receiver::begin(target.path(), artifact("a/d/x", b"hello")).unwrap());
+        assert!(!target.path().join("a/d").exists());
     }
 
     #[test]
@@ -314,6 +352,12 @@ mod tests {
         let (target, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::os::unix::fs::symlink(outside.path(), target.path().join("a")).unwrap();
         assert!(Receiver::begin(target.path(), artifact("a/x", b"")).is_err());
+        std::os::unix::fs::symlink(outside.path().join("f"), target.path().join("l")).unwrap();
+        Receiver::begin(target.path(), artifact("l", b""))
+            .unwrap()
+            .finish()
+            .unwrap();
+        assert!(!target.path().join("l").is_symlink());
         assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 0);
     }
 

@@ -1,219 +1,192 @@
 //! Digests of a candidate's files, remembered by their stat data as git's index does.
+//!
+//! The file: a header; for each file, sorted by path, the length of the path (4 bytes), the path, size, mtime and ctime
+//! (8, 16, 16), inode and device (8, 8), SHA-256 (32), executable bit (1); and the SHA-256 of all that. Numbers are
+//! big-endian. A file that is not exactly of this form is no cache, and everything is read anew.
 
-use std::collections::HashMap;
-use std::fs::File;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
-use super::error::SnapshotError;
-use super::manifest::{Entry, Kind, Manifest};
-use super::walk::{Found, Stat, Walked, What};
-use crate::durable;
+use super::walk::Stat;
+use crate::{durable, ids};
 
 /// A file touched this shortly before it was read could change again within the same timestamp ("racily clean" in
-/// git's words); such an entry is read anew the next time.
+/// git's words); such an entry is read anew the next time. A second covers file systems that keep whole seconds.
 const RACE: i128 = 1_000_000_000;
-/// Below this, starting threads costs more than it saves.
-const PARALLEL_FROM: u64 = 4 << 20;
-const HEADER: &[u8] = b"vibesys stat cache 1\n";
-const RECORD: usize = 8 + 16 + 16 + 8 + 8 + 32;
+const HEADER: &[u8] = b"vibesys stat cache 2\n";
+const RECORD: usize = 8 + 16 + 16 + 8 + 8 + 32 + 1;
 
-type Cache = HashMap<Vec<u8>, (Stat, [u8; 32])>;
-
-pub(super) fn digest(
-    root: &Path,
-    walked: &Walked,
-    cache_file: Option<&Path>,
-) -> Result<Manifest, SnapshotError> {
-    let cache = cache_file.map(load).unwrap_or_default();
-    let started = now();
-    let mut entries = Vec::with_capacity(walked.found.len());
-    let mut unknown: Vec<(usize, &Found, Stat)> = Vec::new();
-    for found in &walked.found {
-        let kind = match &found.what {
-            What::Directory => Kind::Directory,
-            What::Symlink(target) => Kind::Symlink {
-                target: target.clone(),
-            },
-            What::File(stat) => {
-                let known = cache.get(&found.path).filter(|(cached, _)| cached == stat);
-                if known.is_none() {
-                    unknown.push((entries.len(), found, *stat));
-                }
-                let sha256 = known.map_or([0; 32], |(_, digest)| *digest);
-                Kind::File {
-                    executable: stat.executable,
-                    size: stat.size,
-                    sha256,
-                }
-            }
-        };
-        entries.push(Entry {
-            path: found.path.clone(),
-            kind,
-        });
-    }
-    for (index, stat, digest) in hash_all(root, &unknown)? {
-        entries[index].kind = Kind::File {
-            executable: stat.executable,
-            size: stat.size,
-            sha256: digest,
-        };
-    }
-    if let Some(file) = cache_file
-        && !unknown.is_empty()
-    {
-        store(file, walked, &entries, started);
-    }
-    Ok(Manifest::new(entries))
+/// What is remembered: sorted by path.
+#[derive(Debug, Default)]
+pub(super) struct Cache {
+    bytes: Vec<u8>,
+    /// Where each path and record stand in the bytes.
+    index: Vec<(std::ops::Range<usize>, usize)>,
 }
 
-type Hashed = (usize, Stat, [u8; 32]);
-
-fn hash_all(root: &Path, unknown: &[(usize, &Found, Stat)]) -> Result<Vec<Hashed>, SnapshotError> {
-    let one = |(index, found, stat): &(usize, &Found, Stat)| -> Result<Hashed, SnapshotError> {
-        let path = super::pack::os_path(&found.path);
-        let (stat, digest) = hash(root, path, *stat)?;
-        Ok((*index, stat, digest))
-    };
-    let total: u64 = unknown.iter().map(|(_, _, stat)| stat.size).sum();
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(8);
-    if total < PARALLEL_FROM || threads == 1 {
-        return unknown.iter().map(one).collect();
+impl Cache {
+    pub(super) fn load(path: &Path) -> Self {
+        std::fs::read(path)
+            .ok()
+            .and_then(Self::decode)
+            .unwrap_or_default()
     }
-    let next = std::sync::atomic::AtomicUsize::new(0);
-    std::thread::scope(|scope| {
-        let work = || {
-            let mut hashed = Vec::new();
-            while let Some(item) = unknown.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
-                hashed.push(one(item)?);
-            }
-            Ok(hashed)
-        };
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        let mut all = Vec::with_capacity(unknown.len());
-        for worker in workers {
-            match worker.join() {
-                Ok(hashed) => all.extend(hashed?),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+
+    fn decode(bytes: Vec<u8>) -> Option<Self> {
+        let (body, digest) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
+        if Sha256::digest(body)[..] != *digest {
+            return None;
         }
-        Ok(all)
-    })
-}
-
-/// The digest of a file that did not change while it was read; one that did is read once more.
-fn hash(root: &Path, path: &Path, expected: Stat) -> Result<(Stat, [u8; 32]), SnapshotError> {
-    let full = root.join(path);
-    let unreadable = |source| SnapshotError::Unreadable {
-        path: path.to_owned(),
-        source,
-    };
-    for _ in 0..2 {
-        let mut file = File::open(&full).map_err(unreadable)?;
-        let before = Stat::of(&file.metadata().map_err(unreadable)?);
-        let digest = digest_of(&mut file).map_err(unreadable)?;
-        let after = Stat::of(&file.metadata().map_err(unreadable)?);
-        if before == after
-            && (before == expected || full.symlink_metadata().is_ok_and(|m| Stat::of(&m) == before))
-        {
-            return Ok((before, digest));
+        body.strip_prefix(HEADER)?;
+        let mut index: Vec<(std::ops::Range<usize>, usize)> = Vec::new();
+        let mut at = HEADER.len();
+        while at < body.len() {
+            let length = u32::from_be_bytes(body.get(at..at + 4)?.try_into().ok()?) as usize;
+            let path = at + 4..(at + 4).checked_add(length)?;
+            let this = body.get(path.clone())?;
+            if index.last().is_some_and(|(last, _)| body[last.clone()] >= *this) {
+                return None;
+            }
+            let record = path.end;
+            at = record.checked_add(RECORD)?;
+            body.get(record..at)?;
+            index.push((path, record));
         }
+        Some(Self { bytes, index })
     }
-    Err(SnapshotError::Changed {
-        path: path.to_owned(),
-    })
-}
 
-fn digest_of(file: &mut File) -> io::Result<[u8; 32]> {
-    let mut hasher = Sha256::new();
-    let mut buffer = vec![0; 128 << 10];
-    loop {
-        match file.read(&mut buffer)? {
-            0 => return Ok(hasher.finalize().into()),
-            count => hasher.update(&buffer[..count]),
-        }
+    /// The digest of the file at `path`, if it was read when its stat data were these.
+    pub(super) fn get(&self, path: &[u8], stat: &Stat) -> Option<[u8; 32]> {
+        let found = self
+            .index
+            .binary_search_by(|(range, _)| self.bytes[range.clone()].cmp(path))
+            .ok()?;
+        let record = self.bytes.get(self.index[found].1..)?;
+        let (known, rest) = record.split_at_checked(RECORD - 33)?;
+        let same = known == stat_bytes(stat) && rest.get(32) == Some(&u8::from(stat.executable));
+        same.then(|| rest.get(..32)?.try_into().ok()).flatten()
     }
 }
 
-fn now() -> i128 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_nanos().cast_signed())
+fn stat_bytes(stat: &Stat) -> [u8; RECORD - 33] {
+    let mut bytes = [0; RECORD - 33];
+    bytes[..8].copy_from_slice(&stat.size.to_be_bytes());
+    bytes[8..24].copy_from_slice(&stat.mtime.to_be_bytes());
+    bytes[24..40].copy_from_slice(&stat.ctime.to_be_bytes());
+    bytes[40..48].copy_from_slice(&stat.inode.to_be_bytes());
+    bytes[48..].copy_from_slice(&stat.device.to_be_bytes());
+    bytes
 }
 
-/// A cache that cannot be read, or is not ours, is no cache: everything is read anew.
-fn load(path: &Path) -> Cache {
-    std::fs::read(path)
-        .ok()
-        .and_then(|bytes| decode(&bytes))
-        .unwrap_or_default()
-}
-
-fn decode(bytes: &[u8]) -> Option<Cache> {
-    let (body, digest) = bytes.split_at_checked(bytes.len().checked_sub(32)?)?;
-    if Sha256::digest(body)[..] != *digest {
-        return None;
-    }
-    let mut rest = body.strip_prefix(HEADER)?;
-    let mut cache = Cache::new();
-    while !rest.is_empty() {
-        let (length, tail) = rest.split_at_checked(4)?;
-        let length = u32::from_be_bytes(length.try_into().ok()?) as usize;
-        let (path, tail) = tail.split_at_checked(length)?;
-        let (record, tail) = tail.split_at_checked(RECORD + 1)?;
-        rest = tail;
-        let number = |at: usize| Some(u64::from_be_bytes(record.get(at..at + 8)?.try_into().ok()?));
-        let time = |at: usize| Some(i128::from_be_bytes(record.get(at..at + 16)?.try_into().ok()?));
-        let stat = Stat {
-            size: number(0)?,
-            mtime: time(8)?,
-            ctime: time(24)?,
-            inode: number(40)?,
-            device: number(48)?,
-            executable: record[RECORD] == 1,
-        };
-        cache.insert(path.to_vec(), (stat, record.get(56..88)?.try_into().ok()?));
-    }
-    Some(cache)
-}
-
-/// Losing the cache only costs time, so a failure to write it is a remark and nothing is synced for it.
-fn store(path: &Path, walked: &Walked, entries: &[Entry], started: i128) {
+/// Replaces the cache. `files` are sorted by path, `started` is when the walk began.
+///
+/// The rename keeps readers from half a file. Nothing is synced: after a crash the digest at the end tells whether the
+/// file is whole, and losing it only costs time; so is a failure to write it only a remark.
+pub(super) fn store<'a>(path: &Path, files: impl Iterator<Item = (&'a [u8], Stat, [u8; 32])>, started: i128) {
     let mut bytes = HEADER.to_vec();
-    for (found, entry) in walked.found.iter().zip(entries) {
-        let (What::File(stat), Kind::File { sha256, .. }) = (&found.what, &entry.kind) else {
-            continue;
-        };
+    for (name, stat, digest) in files {
         if stat.mtime.max(stat.ctime) + RACE > started {
             continue;
         }
-        let Ok(length) = u32::try_from(found.path.len()) else {
+        let Ok(length) = u32::try_from(name.len()) else {
             continue;
         };
         bytes.extend_from_slice(&length.to_be_bytes());
-        bytes.extend_from_slice(&found.path);
-        bytes.extend_from_slice(&stat.size.to_be_bytes());
-        bytes.extend_from_slice(&stat.mtime.to_be_bytes());
-        bytes.extend_from_slice(&stat.ctime.to_be_bytes());
-        bytes.extend_from_slice(&stat.inode.to_be_bytes());
-        bytes.extend_from_slice(&stat.device.to_be_bytes());
-        bytes.extend_from_slice(sha256);
+        bytes.extend_from_slice(name);
+        bytes.extend_from_slice(&stat_bytes(&stat));
+        bytes.extend_from_slice(&digest);
         bytes.push(u8::from(stat.executable));
     }
     let digest = Sha256::digest(&bytes);
     bytes.extend_from_slice(&digest);
-    let temporary: PathBuf = path.with_extension(format!("{}.tmp", std::process::id()));
-    let written = path
-        .parent()
-        .map_or(Ok(()), durable::create_private_dir)
-        .map_err(|error| error.to_string())
-        .and_then(|()| std::fs::write(&temporary, &bytes).map_err(|error| error.to_string()))
-        .and_then(|()| std::fs::rename(&temporary, path).map_err(|error| error.to_string()));
-    if let Err(error) = written {
+    if let Err(error) = replace(path, &bytes) {
         tracing::warn!(path = %path.display(), error, "the stat cache cannot be written");
+    }
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> Result<(), String> {
+    if let Some(directory) = path.parent() {
+        durable::create_private_dir(directory).map_err(|error| error.to_string())?;
+    }
+    let suffix = ids::random_hex(4).map_err(|error| error.to_string())?;
+    let temporary = path.with_extension(format!("{suffix}.tmp"));
+    let written = std::fs::write(&temporary, bytes).and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        // The first error is the one to report.
+        drop(std::fs::remove_file(&temporary));
+    }
+    written.map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: Stat = Stat {
+        size: 3,
+        mtime: 5_000_000_000,
+        ctime: -7,
+        inode: 11,
+        device: 13,
+        executable: true,
+    };
+
+    fn stored(files: &[(&[u8], Stat)], started: i128) -> (tempfile::TempDir, std::path::PathBuf) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cache/stat");
+        store(
+            &path,
+            files.iter().map(|(name, stat)| (*name, *stat, [9; 32])),
+            started,
+        );
+        (directory, path)
+    }
+
+    #[test]
+    fn a_digest_is_known_by_all_of_its_stat_data() {
+        let (_directory, path) = stored(&[(b"a", STAT), (b"b", STAT)], i128::MAX);
+        let cache = Cache::load(&path);
+        assert_eq!(cache.get(b"a", &STAT), Some([9; 32]));
+        assert_eq!(cache.get(b"c", &STAT), None);
+        for other in [
+            Stat { size: 4, ..STAT },
+            Stat { mtime: 6, ..STAT },
+            Stat { ctime: 6, ..STAT },
+            Stat { inode: 6, ..STAT },
+            Stat { device: 6, ..STAT },
+            Stat {
+                executable: false,
+                ..STAT
+            },
+        ] {
+            assert_eq!(cache.get(b"a", &other), None, "{other:?}");
+        }
+        assert_eq!(std::fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_was_touched_just_before_is_not_remembered() {
+        for (started, known) in [(5_999_999_999, false), (6_000_000_000, true)] {
+            let (_directory, path) = stored(&[(b"a", STAT)], started);
+            assert_eq!(Cache::load(&path).get(b"a", &STAT).is_some(), known);
+        }
+    }
+
+    #[test]
+    fn a_damaged_cache_is_none() {
+        let (_directory, path) = stored(&[(b"a", STAT), (b"b", STAT)], i128::MAX);
+        let whole = std::fs::read(&path).unwrap();
+        for at in 0..whole.len() {
+            assert!(Cache::decode(whole[..at].to_vec()).is_none(), "cut at {at}");
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1;
+            assert!(Cache::decode(flipped).is_none(), "flipped at {at}");
+        }
+        let (_directory, path) = stored(&[(b"b", STAT), (b"a", STAT)], i128::MAX);
+        assert!(
+            Cache::decode(std::fs::read(path).unwrap()).is_none(),
+            "not sorted"
+        );
     }
 }

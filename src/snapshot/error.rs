@@ -53,6 +53,14 @@ pub enum SnapshotError {
         /// The path.
         path: PathBuf,
     },
+    /// git does not say what it tracks.
+    #[error("git cannot list what it tracks in {}: {message}", path.display())]
+    Git {
+        /// The candidate.
+        path: PathBuf,
+        /// The first line of what git said.
+        message: String,
+    },
     /// The archive cannot be written to where it goes.
     #[error("cannot write the archive")]
     Write(#[source] io::Error),
@@ -67,12 +75,54 @@ impl SnapshotError {
                 "only the candidate travels: replace the link by what it points to, or ignore it in .gitignore",
             ),
             Self::Special { .. } => Some("remove it, or ignore it in .gitignore"),
-            Self::TooLarge { .. } => {
-                Some("keep data and models on the cluster's own storage, and ignore the rest in .gitignore")
-            }
+            Self::TooLarge { .. } => Some(
+                "keep data and models on the cluster's own storage; name what need not travel in .gitignore, or in .git/info/exclude",
+            ),
             Self::Changed { .. } => Some("wait until nothing writes to the candidate, then try again"),
             Self::Unreadable { .. } => Some("make it readable, or ignore it in .gitignore"),
+            Self::Git { .. } => {
+                Some("make `git ls-files` work in that directory; tracked files must not be lost unseen")
+            }
             Self::Write(_) => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_about_the_candidate_names_the_path_and_what_to_do() {
+        let path = || PathBuf::from("a/path");
+        let errors = [
+            SnapshotError::NotADirectory { path: path() },
+            SnapshotError::Unreadable {
+                path: path(),
+                source: io::ErrorKind::PermissionDenied.into(),
+            },
+            SnapshotError::EscapingLink {
+                path: path(),
+                target: "/etc".into(),
+            },
+            SnapshotError::Special {
+                path: path(),
+                kind: "fifo",
+            },
+            SnapshotError::TooLarge {
+                found: "2 files".into(),
+                limit: "1 files".into(),
+                largest: "a/path (1 MiB, 2 files)".into(),
+            },
+            SnapshotError::Changed { path: path() },
+            SnapshotError::Git {
+                path: path(),
+                message: "dubious ownership".into(),
+            },
+        ];
+        for error in errors {
+            assert!(error.to_string().contains("a/path"), "{error}");
+            assert!(error.hint().is_some(), "{error}");
         }
     }
 }

@@ -1,6 +1,8 @@
 //! The manifest: what a snapshot is made of, and from it its name.
 
-use std::cmp::Ordering;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
@@ -28,13 +30,18 @@ pub enum Kind {
 }
 
 impl Kind {
-    fn tag(&self) -> u8 {
+    pub(super) fn tag(&self) -> u8 {
         match self {
             Self::Directory => b'D',
             Self::File { .. } => b'F',
             Self::Symlink { .. } => b'L',
         }
     }
+}
+
+/// The path that these bytes are.
+pub(super) fn os_path(bytes: &[u8]) -> &Path {
+    Path::new(OsStr::from_bytes(bytes))
 }
 
 /// One entry of a manifest.
@@ -104,7 +111,8 @@ impl Manifest {
         bytes
     }
 
-    /// Reads what [`encode`](Self::encode) wrote; `None` for anything else.
+    /// Reads what [`encode`](Self::encode) wrote of a tree; `None` for anything else, so also for entries that are not
+    /// sorted, come twice, or have a path that leads out of the tree.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.strip_prefix(HEADER)?;
         let mut take = |length: usize| -> Option<&[u8]> {
@@ -121,7 +129,11 @@ impl Manifest {
             let kind = match tag {
                 b'D' => Kind::Directory,
                 b'F' => {
-                    let executable = take(1)? == [1];
+                    let executable = match take(1)? {
+                        [0] => false,
+                        [1] => true,
+                        _ => return None,
+                    };
                     let size = u64::from_be_bytes(take(8)?.try_into().ok()?);
                     Kind::File {
                         executable,
@@ -137,6 +149,10 @@ impl Manifest {
                 }
                 _ => return None,
             };
+            let sorted = entries.last().is_none_or(|last: &Entry| last.path < path);
+            if !sorted || !is_inside(&path) {
+                return None;
+            }
             entries.push(Entry { path, kind });
         }
         Some(Self { entries })
@@ -146,72 +162,14 @@ impl Manifest {
     pub fn id(&self) -> SnapshotId {
         SnapshotId::from_digest(&Sha256::digest(self.encode()).into())
     }
-
-    /// What turns `self` into `new`.
-    pub fn delta_to<'a>(&'a self, new: &'a Self) -> Delta<'a> {
-        let mut delta = Delta {
-            removed: Vec::new(),
-            changed: Vec::new(),
-        };
-        let (mut old, mut new) = (self.entries.iter().peekable(), new.entries.iter().peekable());
-        loop {
-            let order = match (old.peek(), new.peek()) {
-                (None, None) => return delta,
-                (Some(_), None) => Ordering::Less,
-                (None, Some(_)) => Ordering::Greater,
-                (Some(old), Some(new)) => old.path.cmp(&new.path),
-            };
-            let before = if order == Ordering::Greater {
-                None
-            } else {
-                old.next()
-            };
-            let after = if order == Ordering::Less { None } else { new.next() };
-            match (before, after) {
-                (Some(before), None) => delta.remove(&before.path),
-                (Some(before), Some(after)) if before.kind != after.kind => {
-                    // A file that only changed is replaced by the unpacking; another kind of thing is not.
-                    if before.kind.tag() != after.kind.tag() {
-                        delta.remove(&before.path);
-                    }
-                    delta.changed.push(after);
-                }
-                (None, Some(after)) => delta.changed.push(after),
-                (Some(_), Some(_)) | (None, None) => {}
-            }
-        }
-    }
 }
 
-/// The difference between two manifests.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Delta<'a> {
-    /// Paths to remove first, each with everything below it.
-    pub removed: Vec<&'a [u8]>,
-    /// Entries to write then.
-    pub changed: Vec<&'a Entry>,
-}
-
-impl<'a> Delta<'a> {
-    fn remove(&mut self, path: &'a [u8]) {
-        // `a/b` goes with `a`, but `a.b` sorts between them.
-        let below = self
-            .removed
-            .iter()
-            .any(|top| path.starts_with(top) && path.get(top.len()) == Some(&b'/'));
-        if !below {
-            self.removed.push(path);
-        }
-    }
-
-    /// Bytes of the files to write.
-    pub fn bytes(&self) -> u64 {
-        let size = |entry: &&Entry| match entry.kind {
-            Kind::File { size, .. } => size,
-            Kind::Directory | Kind::Symlink { .. } => 0,
-        };
-        self.changed.iter().map(size).sum()
-    }
+/// Whether the path is one that a walk can give: relative, without empty parts, `.`, `..` and NUL.
+fn is_inside(path: &[u8]) -> bool {
+    !path.contains(&0)
+        && path
+            .split(|byte| *byte == b'/')
+            .all(|part| !part.is_empty() && part != b"." && part != b"..")
 }
 
 impl SnapshotId {
@@ -254,6 +212,33 @@ mod tests {
             manifest.id().as_str(),
             "617b3d83d9749eff0178e3355aac74cb6381ff872dc1417336d3835d5b95a03a"
         );
+    }
+
+    #[test]
+    fn bytes_that_no_walk_gives_are_no_manifest() {
+        let directory = |path: &[u8]| Entry {
+            path: path.to_vec(),
+            kind: Kind::Directory,
+        };
+        for path in ["../x", "/etc", "a/../../x", "", ".", "a//b", "a/", "a\0b"] {
+            let bytes = Manifest::new(vec![directory(path.as_bytes())]).encode();
+            assert_eq!(Manifest::decode(&bytes), None, "{path:?}");
+        }
+        let twice = Manifest::new(vec![directory(b"a"), directory(b"a")]);
+        assert_eq!(Manifest::decode(&twice.encode()), None);
+        let file = Entry {
+            path: b"f".to_vec(),
+            kind: Kind::File {
+                executable: true,
+                size: 0,
+                sha256: [0; 32],
+            },
+        };
+        let mut bytes = Manifest::new(vec![file]).encode();
+        let bit = bytes.len() - 41;
+        assert_eq!(bytes[bit], 1);
+        bytes[bit] = 2;
+        assert_eq!(Manifest::decode(&bytes), None);
     }
 
     #[test]

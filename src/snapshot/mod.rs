@@ -1,27 +1,33 @@
 //! Snapshots: what of a candidate is taken, its name, and how it travels.
 //!
 //! A snapshot is named by the digest of its manifest, so the same content has the same name whoever makes it and
-//! whenever; times, owners and the order of a directory do not matter. Everything here is synchronous.
+//! whenever; times, owners and the order of a directory do not matter. Hard links become files of their own, and sparse
+//! files travel as what is read from them. Everything here is synchronous.
 
 pub mod artifact;
 mod cache;
+mod delta;
+mod digest;
 mod error;
+mod git;
+mod largest;
+mod link;
 mod manifest;
+mod member;
+mod open;
 mod pack;
+mod preview;
+mod rules;
+pub mod shell;
+#[cfg(test)]
+mod tests;
 mod walk;
 
-use std::path::Path;
-
+pub use delta::Delta;
+pub use digest::{take, take_with};
 pub use error::SnapshotError;
-pub use manifest::{Delta, Entry, Kind, Manifest};
+pub use largest::Part;
+pub use manifest::{Entry, Kind, Manifest};
 pub use pack::{delta_archive, full_archive, removed_list};
-pub use walk::{EXCLUDED_NAMES, Limits, Walked};
-
-/// Takes the manifest of the candidate at `root`. `cache` is a file that remembers digests by stat data, as git's index does.
-///
-/// # Errors
-/// See [`SnapshotError`]; every variant names the path and what to do.
-pub fn take(root: &Path, cache: Option<&Path>, limits: Limits) -> Result<Manifest, SnapshotError> {
-    let walked = walk::walk(root, limits)?;
-    cache::digest(root, &walked, cache)
-}
+pub use preview::{Excluded, Preview, preview};
+pub use rules::{EXCLUDED_NAMES, EXCLUDED_PATHS, Limits, Rules, Why};

@@ -1,32 +1,29 @@
 //! Archives: a whole snapshot, or what differs from one that is already on the other side.
 //!
-//! The other side needs GNU tar and zstd. A full archive is unpacked into an empty directory; a delta is applied by
-//! removing the listed paths (`xargs -0 rm -rf --`) and unpacking over what is left: see `make_tree` in the launcher.
+//! They are tar in zstd, made while they are being sent, and always the same bytes for the same content. How the other
+//! side unpacks them is in [`shell`](super::shell).
 
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
+use super::delta::Delta;
 use super::error::SnapshotError;
-use super::manifest::{Delta, Entry, Kind, Manifest};
+use super::manifest::{Entry, Kind, Manifest, os_path};
+use super::member;
+use super::open::Tree;
 
-/// Measured on a source tree of 50 MB: level 3 saves 4 % of the bytes for 1.6 times the time of level 1.
+/// Measured on 50 MB of source in 2,000 files: level 3 saves 6 % of the bytes for 1.4 times the time, level -1 has 21 % more
+/// bytes and takes no less. The window is far below the 2^27 that the other side allows.
 const LEVEL: i32 = 1;
-/// The same for every entry, so that archives are reproducible and make(1) sees nothing as older than anything else;
-/// after 1980, which some file systems cannot go below.
-const MTIME: u64 = 946_684_800;
-
-pub(super) fn os_path(bytes: &[u8]) -> &Path {
-    Path::new(std::ffi::OsStr::from_bytes(bytes))
-}
 
 /// Writes the whole snapshot.
 ///
 /// # Errors
-/// A file that is no longer what the manifest says, or an output that fails.
+/// A file that is no longer what the manifest says, or an output that fails. What was written until then must not be
+/// used; it also lacks its end, so that `zstd` refuses it.
 pub fn full_archive<W: Write>(root: &Path, manifest: &Manifest, output: W) -> Result<W, SnapshotError> {
     archive(root, manifest.entries().iter(), output)
 }
@@ -34,7 +31,7 @@ pub fn full_archive<W: Write>(root: &Path, manifest: &Manifest, output: W) -> Re
 /// Writes the entries that changed.
 ///
 /// # Errors
-/// A file that is no longer what the manifest says, or an output that fails.
+/// As [`full_archive`].
 pub fn delta_archive<W: Write>(root: &Path, delta: &Delta<'_>, output: W) -> Result<W, SnapshotError> {
     archive(root, delta.changed.iter().copied(), output)
 }
@@ -57,8 +54,9 @@ fn archive<'a, W: Write>(
     // The checksum is what lets the other side notice damage without reading the archive twice.
     encoder.include_checksum(true).map_err(SnapshotError::Write)?;
     let mut builder = tar::Builder::new(encoder);
+    let mut tree = Tree::open(root)?;
     for entry in entries {
-        append(&mut builder, root, entry)?;
+        append(&mut builder, &mut tree, entry)?;
     }
     builder
         .into_inner()
@@ -66,66 +64,58 @@ fn archive<'a, W: Write>(
         .map_err(SnapshotError::Write)
 }
 
-fn append<W: Write>(builder: &mut tar::Builder<W>, root: &Path, entry: &Entry) -> Result<(), SnapshotError> {
+fn append<W: Write>(
+    builder: &mut tar::Builder<W>,
+    tree: &mut Tree,
+    entry: &Entry,
+) -> Result<(), SnapshotError> {
+    let Kind::File { size, sha256, .. } = &entry.kind else {
+        return member::append(builder, entry, io::empty()).map_err(SnapshotError::Write);
+    };
     let path = os_path(&entry.path);
-    let mut header = tar::Header::new_gnu();
-    header.set_mtime(MTIME);
-    header.set_uid(0);
-    header.set_gid(0);
-    header.set_size(0);
-    match &entry.kind {
-        Kind::Directory => {
-            header.set_entry_type(tar::EntryType::Directory);
-            header.set_mode(0o755);
-            builder
-                .append_data(&mut header, path, io::empty())
-                .map_err(SnapshotError::Write)
+    let mut reader = Checked {
+        file: tree.file(path)?,
+        hasher: Sha256::new(),
+        left: *size,
+        failed: None,
+    };
+    let appended = member::append(builder, entry, &mut reader);
+    // Which side failed, the candidate or the output, only the reader knows.
+    match reader.failed {
+        Some(Failed::Short) => {
+            return Err(SnapshotError::Changed {
+                path: path.to_owned(),
+            });
         }
-        Kind::Symlink { target } => {
-            header.set_entry_type(tar::EntryType::Symlink);
-            header.set_mode(0o777);
-            builder
-                .append_link(&mut header, path, os_path(target))
-                .map_err(SnapshotError::Write)
-        }
-        Kind::File {
-            executable,
-            size,
-            sha256,
-        } => {
-            header.set_entry_type(tar::EntryType::Regular);
-            header.set_mode(if *executable { 0o755 } else { 0o644 });
-            header.set_size(*size);
-            let file = File::open(root.join(path)).map_err(|source| SnapshotError::Unreadable {
+        Some(Failed::Read(source)) => {
+            return Err(SnapshotError::Unreadable {
                 path: path.to_owned(),
                 source,
-            })?;
-            let mut reader = Checked {
-                file,
-                hasher: Sha256::new(),
-                left: *size,
-                short: false,
-            };
-            builder
-                .append_data(&mut header, path, &mut reader)
-                .map_err(SnapshotError::Write)?;
-            // The archive may never hold anything else than what its name says.
-            if reader.short || reader.hasher.finalize()[..] != sha256[..] {
-                return Err(SnapshotError::Changed {
-                    path: path.to_owned(),
-                });
-            }
-            Ok(())
+            });
         }
+        None => appended.map_err(SnapshotError::Write)?,
+    }
+    // The archive may never hold anything else than what its name says.
+    if reader.hasher.finalize()[..] == sha256[..] {
+        Ok(())
+    } else {
+        Err(SnapshotError::Changed {
+            path: path.to_owned(),
+        })
     }
 }
 
-/// Reads exactly as many bytes as the header promised, and their digest.
+/// Reads exactly as many bytes as the header promised, and takes their digest.
 struct Checked {
     file: File,
     hasher: Sha256,
     left: u64,
-    short: bool,
+    failed: Option<Failed>,
+}
+
+enum Failed {
+    Short,
+    Read(io::Error),
 }
 
 impl Read for Checked {
@@ -134,18 +124,21 @@ impl Read for Checked {
         if limit == 0 {
             return Ok(0);
         }
-        let buffer = &mut buffer[..limit];
-        let count = if self.short { 0 } else { self.file.read(buffer)? };
-        let count = if count == 0 {
-            // The archive stays well-formed; the mark makes it fail afterwards.
-            self.short = true;
-            buffer.fill(0);
-            limit
-        } else {
-            count
-        };
-        self.hasher.update(&buffer[..count]);
-        self.left -= count as u64;
-        Ok(count)
+        match self.file.read(&mut buffer[..limit]) {
+            Ok(0) => {
+                self.failed = Some(Failed::Short);
+                Err(io::ErrorKind::UnexpectedEof.into())
+            }
+            Ok(count) => {
+                self.hasher.update(&buffer[..count]);
+                self.left -= count as u64;
+                Ok(count)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Err(error),
+            Err(error) => {
+                self.failed = Some(Failed::Read(error));
+                Err(io::ErrorKind::Other.into())
+            }
+        }
     }
 }

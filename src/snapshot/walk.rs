@@ -1,50 +1,22 @@
 //! What of a candidate is taken: what git would take, tracked or not, less what never belongs in a transfer.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
-use std::fs::Metadata;
+use std::collections::BTreeSet;
+use std::fs::{FileType, Metadata};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::{Component, Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::Path;
 
 use ignore::WalkBuilder;
 
 use super::error::SnapshotError;
+use super::largest::{By, largest, mebibytes, words};
+use super::manifest::os_path;
+use super::rules::{Limits, Rules};
+use super::{git, link};
 
-/// Names that are left out wherever they stand: credentials, local state, caches and what is built anew.
-pub const EXCLUDED_NAMES: &[&str] = &[
-    ".cache",
-    ".git",
-    ".mypy_cache",
-    ".nox",
-    ".pytest_cache",
-    ".ruff_cache",
-    ".ssh",
-    ".tox",
-    ".venv",
-    "__pycache__",
-    "agent.toml",
-    "node_modules",
-];
-
-/// How much a candidate may hold.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
-    /// Regular files.
-    pub files: usize,
-    /// Bytes of all regular files.
-    pub bytes: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            files: 50_000,
-            bytes: 512 << 20,
-        }
-    }
-}
+/// The walk ends when this many times the allowed files were seen: it need not read a whole disk to refuse it.
+const GIVE_UP: usize = 4;
 
 /// One thing that was found, not yet read.
 #[derive(Debug, Clone)]
@@ -60,7 +32,7 @@ pub(super) enum What {
     Symlink(Vec<u8>),
 }
 
-/// What of a file's metadata tells that it is still the same.
+/// What of a file's metadata tells that it is still the same. Times are nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stat {
     pub(super) size: u64,
@@ -85,217 +57,232 @@ impl Stat {
     }
 }
 
-/// Everything that belongs to the snapshot, sorted by path bytes.
-#[derive(Debug, Clone)]
-pub struct Walked {
-    pub(super) found: Vec<Found>,
-}
-
-fn excluded(name: &OsStr) -> bool {
-    name.as_bytes().starts_with(b".env") || EXCLUDED_NAMES.iter().any(|excluded| name == *excluded)
-}
-
-pub(super) fn walk(root: &Path, limits: Limits) -> Result<Walked, SnapshotError> {
-    if !root.is_dir() {
-        return Err(SnapshotError::NotADirectory {
+/// Everything that belongs to the snapshot of `root`, sorted by path bytes.
+pub(super) fn walk(root: &Path, limits: Limits, rules: &Rules) -> Result<Vec<Found>, SnapshotError> {
+    let real_root = root
+        .canonicalize()
+        .ok()
+        .filter(|root| root.is_dir())
+        .ok_or_else(|| SnapshotError::NotADirectory {
             path: root.to_owned(),
-        });
+        })?;
+    let mut walk = Walk {
+        root: &real_root,
+        limits,
+        rules,
+        found: Vec::new(),
+        files: 0,
+        bytes: 0,
+    };
+    let in_git = git::is_work_tree(&real_root);
+    let tracked = std::thread::scope(|scope| {
+        let tracked = in_git.then(|| scope.spawn(|| git::tracked(&real_root)));
+        walk.tree(in_git)?;
+        match tracked.map(std::thread::ScopedJoinHandle::join) {
+            None => Ok(Vec::new()),
+            Some(Ok(tracked)) => tracked,
+            Some(Err(panic)) => std::panic::resume_unwind(panic),
+        }
+    })?;
+    walk.add_tracked(&tracked)?;
+    walk.check_limits()?;
+    Ok(walk.found)
+}
+
+struct Walk<'a> {
+    root: &'a Path,
+    limits: Limits,
+    rules: &'a Rules,
+    found: Vec<Found>,
+    files: usize,
+    bytes: u64,
+}
+
+impl Walk<'_> {
+    fn tree(&mut self, in_git: bool) -> Result<(), SnapshotError> {
+        let (root, rules) = (self.root.to_owned(), self.rules.clone());
+        let walker = WalkBuilder::new(self.root)
+            .hidden(false)
+            .ignore(false)
+            .require_git(false)
+            // The rules above the candidate count up to the top of its repository, and not at all without one.
+            .parents(in_git)
+            .follow_links(false)
+            .filter_entry(move |entry| {
+                let below = entry.path().strip_prefix(&root);
+                entry.depth() == 0 || below.is_ok_and(|path| rules.why(path).is_none())
+            })
+            .build();
+        for entry in walker {
+            let entry = match entry {
+                Ok(entry) => entry,
+                Err(error) if gone(&error) => continue,
+                Err(error) => return Err(self.walk_error(error)),
+            };
+            let Ok(path) = entry.path().strip_prefix(self.root) else {
+                continue;
+            };
+            if path.as_os_str().is_empty() {
+                continue;
+            }
+            self.add(path)?;
+            if self.files > self.limits.files.saturating_mul(GIVE_UP) {
+                return self.check_limits();
+            }
+        }
+        self.sort();
+        Ok(())
     }
-    let real_root = root.canonicalize().map_err(|source| unreadable(root, source))?;
-    let forced = std::thread::scope(|scope| {
-        let forced = scope.spawn(|| tracked_though_ignored(root));
-        let found = walk_tree(root);
-        // A panic there could only come from the standard library; nothing forced is then the safe reading.
-        found.map(|found| (found, forced.join().unwrap_or_default()))
-    });
-    let (mut paths, forced) = forced?;
-    for path in forced {
-        // The directories above a forced file may be ignored as a whole.
-        paths.extend(
-            path.ancestors()
-                .filter(|part| !part.as_os_str().is_empty())
-                .map(Path::to_owned),
-        );
-    }
-    let (mut found, mut files, mut bytes) = (Vec::with_capacity(paths.len()), 0, 0);
-    for path in &paths {
-        let full = root.join(path);
-        let metadata = full
-            .symlink_metadata()
-            .map_err(|source| unreadable(path, source))?;
+
+    fn add(&mut self, path: &Path) -> Result<(), SnapshotError> {
+        let full = self.root.join(path);
+        let unreadable = |source| SnapshotError::Unreadable {
+            path: path.to_owned(),
+            source,
+        };
+        let metadata = match full.symlink_metadata() {
+            Ok(metadata) => metadata,
+            // Removed since its directory was read: it is not part of the candidate any more.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(unreadable(error)),
+        };
         let kind = metadata.file_type();
         let what = if kind.is_dir() {
             What::Directory
         } else if kind.is_file() {
-            files += 1;
-            bytes += metadata.len();
+            self.files += 1;
+            self.bytes = self.bytes.saturating_add(metadata.len());
             What::File(Stat::of(&metadata))
         } else if kind.is_symlink() {
-            let target = full.read_link().map_err(|source| unreadable(path, source))?;
-            check_link(&real_root, path, &full, &target)?;
+            let target = full.read_link().map_err(unreadable)?;
+            if link::escapes(self.root, path, &target) {
+                return Err(SnapshotError::EscapingLink {
+                    path: path.to_owned(),
+                    target,
+                });
+            }
             What::Symlink(target.into_os_string().into_vec())
         } else {
-            let kind = match () {
-                () if kind.is_fifo() => "fifo",
-                () if kind.is_socket() => "socket",
-                () => "device",
-            };
             return Err(SnapshotError::Special {
-                path: path.clone(),
-                kind,
+                path: path.to_owned(),
+                kind: special(kind),
             });
         };
-        found.push(Found {
+        self.found.push(Found {
             path: path.as_os_str().as_bytes().to_vec(),
             what,
         });
+        Ok(())
     }
-    let too_large = |found_text: String, limit: String| SnapshotError::TooLarge {
-        found: found_text,
-        limit,
-        largest: largest(&found),
-    };
-    if files > limits.files {
-        return Err(too_large(
-            format!("{files} files"),
-            format!("{} files", limits.files),
-        ));
-    }
-    if bytes > limits.bytes {
-        return Err(too_large(mebibytes(bytes), mebibytes(limits.bytes)));
-    }
-    found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-    Ok(Walked { found })
-}
 
-fn walk_tree(root: &Path) -> Result<BTreeSet<PathBuf>, SnapshotError> {
-    let walker = WalkBuilder::new(root)
-        .hidden(false)
-        .ignore(false)
-        .require_git(false)
-        .follow_links(false)
-        .filter_entry(|entry| entry.depth() == 0 || !excluded(entry.file_name()))
-        .build();
-    let mut paths = BTreeSet::new();
-    for entry in walker {
-        let entry = entry.map_err(|error| {
-            let path = failed_path(&error).unwrap_or_else(|| root.to_owned());
-            let shown = path.strip_prefix(root).unwrap_or(&path).to_owned();
-            let text = error.to_string();
-            unreadable(
-                &shown,
-                error
-                    .into_io_error()
-                    .unwrap_or_else(|| std::io::Error::other(text)),
-            )
-        })?;
-        if let Ok(path) = entry.path().strip_prefix(root)
-            && !path.as_os_str().is_empty()
-        {
-            paths.insert(path.to_owned());
+    /// Adds what git tracks although a rule matches it: to git it is part of the tree like any other.
+    fn add_tracked(&mut self, tracked: &[Vec<u8>]) -> Result<(), SnapshotError> {
+        let mut missing = BTreeSet::new();
+        for path in tracked.iter().map(|path| os_path(path)) {
+            if self.has(path) || self.rules.refuses_tracked(path) || !self.is_plain(path) {
+                continue;
+            }
+            // The directories above may be ignored as a whole.
+            let parts = path.ancestors().filter(|part| !part.as_os_str().is_empty());
+            missing.extend(parts.filter(|part| !self.has(part)).map(Path::to_owned));
         }
+        for path in missing {
+            self.add(&path)?;
+        }
+        self.sort();
+        Ok(())
     }
-    Ok(paths)
+
+    fn has(&self, path: &Path) -> bool {
+        let path = path.as_os_str().as_bytes();
+        self.found
+            .binary_search_by(|found| found.path.as_slice().cmp(path))
+            .is_ok()
+    }
+
+    /// Whether `path` is there and only real directories lead to it; through a link it would be another file, which git
+    /// does not follow either. A directory that git tracks as such is a submodule, and an ignored one stays out.
+    fn is_plain(&self, path: &Path) -> bool {
+        let is_dir = |path: &Path| {
+            self.root
+                .join(path)
+                .symlink_metadata()
+                .map(|found| found.is_dir())
+        };
+        is_dir(path).is_ok_and(|submodule| !submodule)
+            && path
+                .ancestors()
+                .skip(1)
+                .filter(|part| !part.as_os_str().is_empty())
+                .all(|part| is_dir(part).is_ok_and(|directory| directory))
+    }
+
+    fn sort(&mut self) {
+        self.found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    }
+
+    fn check_limits(&self) -> Result<(), SnapshotError> {
+        let Limits { files, bytes } = self.limits;
+        let (found, limit, by) = if self.files > files {
+            (
+                format!("{} files", self.files),
+                format!("{files} files"),
+                By::Files,
+            )
+        } else if self.bytes > bytes {
+            (mebibytes(self.bytes), mebibytes(bytes), By::Bytes)
+        } else {
+            return Ok(());
+        };
+        Err(SnapshotError::TooLarge {
+            found,
+            limit,
+            largest: words(&largest(&self.found, by)),
+        })
+    }
+
+    fn walk_error(&self, error: ignore::Error) -> SnapshotError {
+        let path = failed_path(&error).unwrap_or(self.root);
+        let path = path.strip_prefix(self.root).unwrap_or(path);
+        let path = if path.as_os_str().is_empty() {
+            self.root
+        } else {
+            path
+        }
+        .to_owned();
+        let text = error.to_string();
+        let source = error.into_io_error().unwrap_or_else(|| io::Error::other(text));
+        SnapshotError::Unreadable { path, source }
+    }
 }
 
-fn failed_path(error: &ignore::Error) -> Option<PathBuf> {
+/// Whether a directory went away while it was walked.
+fn gone(error: &ignore::Error) -> bool {
+    error.depth() != Some(0)
+        && error
+            .io_error()
+            .is_some_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn special(kind: FileType) -> &'static str {
+    if kind.is_fifo() {
+        "fifo"
+    } else if kind.is_socket() {
+        "socket"
+    } else {
+        "device"
+    }
+}
+
+fn failed_path(error: &ignore::Error) -> Option<&Path> {
     match error {
-        ignore::Error::WithPath { path, .. } => Some(path.clone()),
+        ignore::Error::WithPath { path, .. } => Some(path),
         ignore::Error::WithDepth { err, .. } | ignore::Error::WithLineNumber { err, .. } => failed_path(err),
         ignore::Error::Partial(errors) => errors.iter().find_map(failed_path),
-        ignore::Error::Loop { child, .. } => Some(child.clone()),
+        ignore::Error::Loop { child, .. } => Some(child),
         ignore::Error::Io(_)
         | ignore::Error::Glob { .. }
         | ignore::Error::UnrecognizedFileType(_)
         | ignore::Error::InvalidDefinition => None,
     }
-}
-
-/// Files that git tracks although an ignore rule matches them; to git they are part of the tree like any other.
-fn tracked_though_ignored(root: &Path) -> Vec<PathBuf> {
-    if !root.ancestors().any(|directory| directory.join(".git").exists()) {
-        return Vec::new();
-    }
-    // Where there is no git, there is no index to ask either.
-    // Whoever edits the candidate may edit its `.git/config` too, and must not start a program here by it.
-    let Ok(output) = Command::new("git")
-        .args(["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"])
-        .arg("-C")
-        .arg(root)
-        .args(["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"])
-        .env("GIT_OPTIONAL_LOCKS", "0")
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-    else {
-        return Vec::new();
-    };
-    output
-        .stdout
-        .split(|byte| *byte == 0)
-        .filter(|path| !path.is_empty())
-        .map(|path| PathBuf::from(OsString::from_vec(path.to_vec())))
-        .filter(|path| !path.components().any(|part| excluded(part.as_os_str())))
-        .filter(|path| root.join(path).symlink_metadata().is_ok())
-        .collect()
-}
-
-/// A link is kept as a link as long as it stays inside, by its words and by where it really leads.
-fn check_link(real_root: &Path, path: &Path, full: &Path, target: &Path) -> Result<(), SnapshotError> {
-    let mut depth = path.components().count().saturating_sub(1);
-    let mut escapes = false;
-    for part in target.components() {
-        match part {
-            Component::RootDir | Component::Prefix(_) => escapes = true,
-            Component::ParentDir => match depth.checked_sub(1) {
-                Some(less) => depth = less,
-                None => escapes = true,
-            },
-            Component::Normal(_) => depth += 1,
-            Component::CurDir => {}
-        }
-    }
-    if !escapes && let Ok(real) = full.canonicalize() {
-        escapes = !real.starts_with(real_root);
-    }
-    if escapes {
-        return Err(SnapshotError::EscapingLink {
-            path: path.to_owned(),
-            target: target.to_owned(),
-        });
-    }
-    Ok(())
-}
-
-fn unreadable(path: &Path, source: std::io::Error) -> SnapshotError {
-    SnapshotError::Unreadable {
-        path: path.to_owned(),
-        source,
-    }
-}
-
-fn mebibytes(bytes: u64) -> String {
-    format!("{} MiB", bytes.div_ceil(1 << 20))
-}
-
-/// The five largest parts at the top of the tree, in words.
-fn largest(found: &[Found]) -> String {
-    let mut parts: BTreeMap<&[u8], (u64, usize)> = BTreeMap::new();
-    for entry in found {
-        if let What::File(stat) = &entry.what {
-            let top = entry.path.split(|byte| *byte == b'/').next().unwrap_or_default();
-            let part = parts.entry(top).or_default();
-            *part = (part.0 + stat.size, part.1 + 1);
-        }
-    }
-    let mut parts: Vec<_> = parts.into_iter().collect();
-    parts.sort_by_key(|(_, (bytes, files))| std::cmp::Reverse((*bytes, *files)));
-    let words = parts.iter().take(5).map(|(name, (bytes, files))| {
-        format!(
-            "{} ({}, {files} files)",
-            String::from_utf8_lossy(name),
-            mebibytes(*bytes)
-        )
-    });
-    words.collect::<Vec<_>>().join(", ")
 }
